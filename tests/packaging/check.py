@@ -38,7 +38,7 @@ _DATA = (
 _IN_THE_SDIST = (
     "Makefile",
     "CHANGELOG.md",
-    "docs/tutorials/start.md",
+    "docs/how-to/start.md",
     "tests/conftest.py",
     "proto/rifl/v1",
 )
