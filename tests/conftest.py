@@ -107,6 +107,7 @@ _LONGEST = (
     "tests/spark/",
     "tests/chaos/",
     "tests/examples/",
+    "tests/tutorials/",
     "tests/curp/replica/",
     "tests/curp/log/",
     "tests/curp/faults/",
@@ -119,7 +120,11 @@ _LONGEST = (
 
 
 # Their tests share nothing, and one worker alone would take twice as long as two.
-_BY_TEST = ("tests/chaos/test_mutations.py", "tests/chaos/test_found.py")
+_BY_TEST = (
+    "tests/chaos/test_mutations.py",
+    "tests/chaos/test_found.py",
+    "tests/tutorials/test_tutorials.py",
+)
 
 # These share what takes long to make: Spark's session, the syntax trees of the whole source.
 _TOGETHER = {

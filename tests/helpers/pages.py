@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["DOCS", "PAGES", "page", "table_rows"]
+__all__ = ["DOCS", "PAGES", "ROOT", "page"]
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
 # But for those that the code writes (``make reference``).
 PAGES = [each for each in sorted(DOCS.rglob("*.md")) if each.parent.name != "api"]
 
