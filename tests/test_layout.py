@@ -31,6 +31,7 @@ OTHER_ENTRIES = {
     "zensical.toml",
     "README.md",
     "CHANGELOG.md",
+    "CONTRIBUTING.md",
     "LICENSE",
     "MANIFEST.in",
     "Makefile",
