@@ -31,7 +31,7 @@ from rifl.v1 import options_pb2
 from sharedlog import metrics as log_metrics
 from sharedlog._engines.etcd import address as etcd_address
 from tests.helpers.events import events_in_the_docs, events_in_the_source
-from tests.helpers.pages import PAGES, page
+from tests.helpers.pages import DOCS, FRONT_PAGES, PAGES, page
 
 README = Path(__file__).parents[1] / "README.md"
 _ERRORS = [
@@ -184,14 +184,19 @@ def test_every_fault_is_listed() -> None:
 
 
 def test_every_page_and_example_is_linked() -> None:
-    """Nobody has to look for a page, or an example."""
+    """README leads to the front pages and the index, the index to each page (DESIGN §2)."""
     text = README.read_text()
+    index = DOCS / "README.md"
+    assert [p.name for p in (*FRONT_PAGES, index) if f"(docs/{p.name})" not in text] == []
+    links = re.findall(r"\]\(([^)#]+)", index.read_text())
+    reached = {index, *((DOCS / each).resolve() for each in links)}
+    assert [each.name for each in PAGES if each not in reached] == []
+    assert (DOCS / "reference/api/README.md") in reached
     examples = {
         path.stem
         for path in (README.parent / "examples").glob("*.py")
         if 'if __name__ == "__main__":' in path.read_text()
     }
-    assert [each.name for each in PAGES if f"({each.relative_to(README.parent)})" not in text] == []
     listed = page("examples.md").read_text()
     assert [name for name in sorted(examples) if f"(../../examples/{name}.py)" not in listed] == []
 

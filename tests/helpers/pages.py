@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["DOCS", "PAGES", "ROOT", "page"]
+__all__ = ["DOCS", "FRONT_PAGES", "PAGES", "ROOT", "page"]
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 # But for those that the code writes (``make reference``).
 PAGES = [each for each in sorted(DOCS.rglob("*.md")) if each.parent.name != "api"]
+# What a reader of each kind begins with. Some pages in the folders have the same names.
+FRONT_PAGES = [DOCS / name for name in ("grpc.md", "events.md", "spark.md")]
 
 
 def page(name: str) -> Path:
-    """Return the one page of this file name."""
-    (found,) = (each for each in PAGES if each.name == name)
+    """Return the one page of this file name that is no front page."""
+    (found,) = (each for each in PAGES if each.name == name and each not in FRONT_PAGES)
     return found
 
 
