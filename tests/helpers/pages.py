@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["DOCS", "FRONT_PAGES", "PAGES", "ROOT", "page"]
+__all__ = ["DOCS", "FRONT_PAGES", "PAGES", "ROOT", "page", "table_rows"]
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
