@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from sharedlog._core.envelope import About as About
     from sharedlog._core.errors import AlreadyCommitted as AlreadyCommitted
     from sharedlog._core.errors import AnswerGone as AnswerGone
+    from sharedlog._core.errors import AppendUnknown as AppendUnknown
     from sharedlog._core.errors import CallAfterWrite as CallAfterWrite
     from sharedlog._core.errors import CallForgotten as CallForgotten
     from sharedlog._core.errors import CallMismatch as CallMismatch
@@ -60,18 +61,17 @@ if TYPE_CHECKING:
     from sharedlog._core.errors import NotAllowed as NotAllowed
     from sharedlog._core.errors import NotDurable as NotDurable
     from sharedlog._core.errors import OutboxWentBack as OutboxWentBack
-    from sharedlog._core.errors import OutcomeUnknown as OutcomeUnknown
     from sharedlog._core.errors import OutOfOrder as OutOfOrder
     from sharedlog._core.errors import PredecessorMismatch as PredecessorMismatch
     from sharedlog._core.errors import ProducerRetired as ProducerRetired
     from sharedlog._core.errors import QuotaExceeded as QuotaExceeded
-    from sharedlog._core.errors import ReentrantCall as ReentrantCall
+    from sharedlog._core.errors import ReentrantUse as ReentrantUse
     from sharedlog._core.errors import SchemaChanged as SchemaChanged
     from sharedlog._core.errors import SealedMessage as SealedMessage
     from sharedlog._core.errors import SeqReused as SeqReused
     from sharedlog._core.errors import SpanGone as SpanGone
+    from sharedlog._core.errors import StoreAway as StoreAway
     from sharedlog._core.errors import StoreStopped as StoreStopped
-    from sharedlog._core.errors import StoreUnavailable as StoreUnavailable
     from sharedlog._core.errors import StoreWentBack as StoreWentBack
     from sharedlog._core.errors import TrimmedLog as TrimmedLog
     from sharedlog._core.errors import UnknownProducer as UnknownProducer
@@ -80,8 +80,8 @@ if TYPE_CHECKING:
     from sharedlog._core.holds import Hold as Hold
     from sharedlog._core.message import Message as Message
     from sharedlog._core.observer import HoldReport as HoldReport
+    from sharedlog._core.observer import LogObserver as LogObserver
     from sharedlog._core.observer import LogReport as LogReport
-    from sharedlog._core.observer import Observer as Observer
     from sharedlog._core.observer import QueryReport as QueryReport
     from sharedlog._core.player.failing import TargetStopped as TargetStopped
     from sharedlog._core.player.observer import DeliveryReport as DeliveryReport
@@ -122,19 +122,19 @@ else:
             "sharedlog._core.consumer.observer": "ConsumerObserver HandlingReport",
             "sharedlog._core.envelope": "About",
             "sharedlog._core.errors": (
-                "AlreadyCommitted AnswerGone CallAfterWrite CallForgotten CallMismatch "
-                "CheckpointWentBack CorruptLog Fenced HandlerEnded HoldMoved InvalidRequest "
-                "LogError LogExists LogForked LogFull LogStopped LogUnavailable NewerFormat "
-                "NoSuchLog NoSuchOutbox NoSuchStream NotAllowed NotDurable OutOfOrder "
-                "OutboxWentBack OutcomeUnknown PredecessorMismatch ProducerRetired "
-                "QuotaExceeded ReentrantCall SchemaChanged SealedMessage SeqReused SpanGone "
-                "StoreStopped StoreUnavailable StoreWentBack TrimmedLog UnknownProducer "
+                "AlreadyCommitted AnswerGone AppendUnknown CallAfterWrite CallForgotten "
+                "CallMismatch CheckpointWentBack CorruptLog Fenced HandlerEnded HoldMoved "
+                "InvalidRequest LogError LogExists LogForked LogFull LogStopped "
+                "LogUnavailable NewerFormat NoSuchLog NoSuchOutbox NoSuchStream NotAllowed "
+                "NotDurable OutOfOrder OutboxWentBack PredecessorMismatch ProducerRetired "
+                "QuotaExceeded ReentrantUse SchemaChanged SealedMessage SeqReused SpanGone "
+                "StoreAway StoreStopped StoreWentBack TrimmedLog UnknownProducer "
                 "WrongTransaction"
             ),
             "sharedlog._core.fences": "Fence",
             "sharedlog._core.holds": "Hold",
             "sharedlog._core.message": "Message",
-            "sharedlog._core.observer": "HoldReport LogReport Observer QueryReport",
+            "sharedlog._core.observer": "HoldReport LogObserver LogReport QueryReport",
             "sharedlog._core.player.failing": "TargetStopped",
             "sharedlog._core.player.observer": "DeliveryReport PlayerObserver TargetReport",
             "sharedlog._core.player.rows": "TargetState",

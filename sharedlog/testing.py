@@ -37,7 +37,7 @@ from sharedlog._core.consumer.asked import (
     TakeStore,
 )
 from sharedlog._core.consumer.calls import CallStep, Intend, KeepAnswer, SendCall, Unanswered
-from sharedlog._core.errors import LogUnavailable, StoreUnavailable
+from sharedlog._core.errors import LogUnavailable, StoreAway
 from sharedlog._core.steps import Step
 
 __all__ = ["Driven", "die", "drain", "driven", "lose"]
@@ -165,7 +165,7 @@ def _lost(by: str) -> Exception:
     why = "a test has lost the answer"
     if by == "service":
         return Unanswered(LogUnavailable(why), away=True)
-    return (LogUnavailable if by == "log" else StoreUnavailable)(why)
+    return (LogUnavailable if by == "log" else StoreAway)(why)
 
 
 def _name(step: Step | StoreStep | CallStep) -> str:

@@ -2,7 +2,7 @@
 
 ::
 
-    log = sharedlog.open(url, observer=TracingObserver())
+    log = sharedlog.open(url, observer=TracingLogObserver())
     log.publish("orders", order)
 
     for message in log.follow("orders"):
@@ -20,7 +20,7 @@ from sharedlog._core.consumer.observer import ConsumerObserver, HandlingReport
 from sharedlog._core.envelope import MAX_TEXT_BYTES, About
 from sharedlog._core.errors import SealedMessage
 from sharedlog._core.message import Message
-from sharedlog._core.observer import Observer
+from sharedlog._core.observer import LogObserver
 from sharedlog._core.player.observer import DeliveryReport, PlayerObserver
 from sharedlog._core.position import Position
 
@@ -35,7 +35,7 @@ except ImportError as error:  # pragma: no cover - needs an environment without 
 
 __all__ = [
     "TracingConsumerObserver",
-    "TracingObserver",
+    "TracingLogObserver",
     "TracingPlayerObserver",
     "message_context",
     "process",
@@ -44,7 +44,7 @@ __all__ = [
 _W3C = TraceContextTextMapPropagator()
 
 
-class TracingObserver(Observer):
+class TracingLogObserver(LogObserver):
     """A span ``publish STREAM`` for each message, whose context travels in its envelope.
 
     Of kind producer, a child of the current span, with ``messaging.system`` (``sharedlog``),

@@ -70,7 +70,7 @@ def test_every_metric_is_listed() -> None:
 def test_every_metric_of_a_log_is_listed() -> None:
     """metrics.md has each metric with its labels, and none that there is not (DESIGN §9)."""
     registry = CollectorRegistry()
-    log_metrics.PrometheusObserver(registry)
+    log_metrics.PrometheusLogObserver(registry)
     names = {
         f"{metric.name}_total" if metric.type == "counter" else metric.name
         for metric in registry.collect()

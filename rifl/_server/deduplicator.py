@@ -37,7 +37,7 @@ from rifl._server.outcomes_service import SERVICE as OUTCOMES
 from rifl._server.outcomes_service import add_outcomes_service
 from rifl._server.pool import pool_size
 from rifl._server.store_release import StoreRelease
-from rifl._server.sweeper import Sweeper
+from rifl._server.sweeper import ClientSweeper
 from rifl._stores import RecordCodec, StoreUnreachable, UnsupportedStore, open_store
 from rifl._stores.base import LOCK_TIMEOUT_S
 from rifl._stores.codec import Transform
@@ -179,7 +179,7 @@ class Deduplicator:
         # How many handlers had been cancelled when the server began to drain.
         self._cancelled: int | None = None
         self._closing = OwnedLock(AssertionError, math.inf)
-        self._sweeper = Sweeper(self._store, self._authority, self._local_calls.loops.look)
+        self._sweeper = ClientSweeper(self._store, self._authority, self._local_calls.loops.look)
         self._sweeper.start()
         belongs_here(self, "Deduplicator")
         if self._observer is not None:

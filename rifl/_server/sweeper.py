@@ -43,7 +43,7 @@ def sweep(store: Swept, leases: Expiring) -> list[int]:
     return ended
 
 
-class Sweeper:
+class ClientSweeper:
     """A thread that looks twenty times a term. ``start`` once, ``stop`` once.
 
     ``look``: what is to be looked at beside.

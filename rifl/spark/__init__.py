@@ -59,15 +59,15 @@ from rifl.spark._errors import (
 )
 
 if TYPE_CHECKING:
-    from rifl.spark._sessions import Session, session
+    from rifl.spark._sessions import NamedSession, session
 
 __all__ = [
     "AlreadyDone",
     "DeliveryError",
     "IdentityError",
+    "NamedSession",
     "PlanError",
     "RowError",
-    "Session",
     "SparkError",
     "already_done",
     "call",
@@ -136,7 +136,7 @@ def _extra() -> Iterator[None]:
 
 def __getattr__(name: str) -> Any:
     # Workers, and the sinks and sources of a log, need no client.
-    if name not in ("Session", "session"):
+    if name not in ("NamedSession", "session"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from rifl.spark import _sessions
 

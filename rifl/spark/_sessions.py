@@ -13,12 +13,14 @@ from rifl.spark._session_names import batch_session
 _TIMEOUT_S = 60.0
 
 
-def session(target: str, name: str, *, retention: float | None = None, **options: str) -> Session:
+def session(
+    target: str, name: str, *, retention: float | None = None, **options: str
+) -> NamedSession:
     """Open the session ``name`` on the server, or find it open; on the driver.
 
     Rows written with ``option("session", name)`` have their effect once for as long as
     it is open: the job may be run again, after any failure. It ends when it is
-    closed, by ``Session.close`` or ``option("closeSession", "true")``, or was not used
+    closed, by ``NamedSession.close`` or ``option("closeSession", "true")``, or was not used
     for ``retention`` seconds (None: the server's default, a day unless configured); its
     name is then refused for a week. One in which nothing was written within the server's
     term (a minute) is forgotten, and begins anew with the first write: give that the same
@@ -28,10 +30,10 @@ def session(target: str, name: str, *, retention: float | None = None, **options
     """
     given = {"target": target, "method": "/-/-", "key": "-", **options}
     connection = WriteOptions.read(given).connection
-    return Session(connection, name, retention)
+    return NamedSession(connection, name, retention)
 
 
-class Session:
+class NamedSession:
     """One named session; see ``session``. Any thread; not picklable on purpose."""
 
     def __init__(self, connection: ConnectionOptions, name: str, retention: float | None) -> None:

@@ -19,11 +19,11 @@ from sharedlog._aio.threads import Threads
 from sharedlog._core.arguments import check_called
 from sharedlog._core.catalog import Stream, name_of
 from sharedlog._core.envelope import About, Value, called
-from sharedlog._core.errors import LogError, OutcomeUnknown
+from sharedlog._core.errors import AppendUnknown, LogError
 from sharedlog._core.fences import Fence
 from sharedlog._core.holds import Hold
 from sharedlog._core.message import Message
-from sharedlog._core.observer import Observer
+from sharedlog._core.observer import LogObserver
 from sharedlog._core.position import Position
 from sharedlog._core.sealing import Transform
 from sharedlog._core.trim import TrimOutcome
@@ -148,8 +148,8 @@ class Log:
         else:
             await place.observers.published_aio(name_of(stream), about, append)
 
-    async def settle(self, unknown: OutcomeUnknown) -> Position:
-        """Return where a message is of which this log said ``OutcomeUnknown``."""
+    async def settle(self, unknown: AppendUnknown) -> Position:
+        """Return where a message is of which this log said ``AppendUnknown``."""
         return await self._publisher.settle(ticket_of(unknown))
 
     def producer(self, name: str | None = None, *, fence: Fence | None = None) -> Producer:
@@ -255,7 +255,7 @@ async def create_aio(
     url: str,
     *,
     timeout: timedelta = TIMEOUT,
-    observer: Observer | Sequence[Observer] | None = None,
+    observer: LogObserver | Sequence[LogObserver] | None = None,
     seal: Transform | None = None,
     unseal: Transform | None = None,
 ) -> Log:
@@ -272,7 +272,7 @@ async def open_aio(
     *,
     incarnation: str | None = None,
     timeout: timedelta = TIMEOUT,
-    observer: Observer | Sequence[Observer] | None = None,
+    observer: LogObserver | Sequence[LogObserver] | None = None,
     seal: Transform | None = None,
     unseal: Transform | None = None,
 ) -> Log:

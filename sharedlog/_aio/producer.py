@@ -242,7 +242,7 @@ class Transaction:
         await self.publish(stream, request, key, headers, called(method, request, about))
 
     async def settle(self) -> list[Position]:
-        """Return the positions after ``OutcomeUnknown``, or raise why it is not committed."""
+        """Return the positions after ``AppendUnknown``, or raise why it is not committed."""
         return await self._producer.settle(self._inner)
 
     async def __aenter__(self) -> Transaction:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from _rifl_ground.owned_lock import WITHIN, OwnedWork
 from sharedlog._aio.threads import Threads
-from sharedlog._core.errors import InvalidRequest, LogStopped, ReentrantCall
+from sharedlog._core.errors import InvalidRequest, LogStopped, ReentrantUse
 from sharedlog._core.position import Position
 from sharedlog._core.publishing import Placed
 from sharedlog._log.appender import Appender, Publication
@@ -58,7 +58,7 @@ class Publisher:
                 f"a message of {message.size} bytes; this log takes {self._appender.most_bytes}"
             )
         if self._appending.within:
-            raise ReentrantCall(WITHIN)
+            raise ReentrantUse(WITHIN)
         loop = asyncio.get_running_loop()
         mine = _Waiting(Publication(message), loop.create_future())
         try:
@@ -76,7 +76,7 @@ class Publisher:
         """Return where a message is whose outcome was unknown, or raise why it is not there."""
         publication = self._appender.unsettled(ticket)
         if self._appending.within:
-            raise ReentrantCall(WITHIN)
+            raise ReentrantUse(WITHIN)
         await asyncio.shield(self._threads.begin(self._run, self._appender.settle, publication))
         return publication.outcome()
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from _rifl_ground.exits import CommandRefused, ExitCode
 from _rifl_ground.signals import until_signal
 from sharedlog._consumer.consumer import Consumer
-from sharedlog._core.errors import LogError, LogUnavailable, StoreUnavailable
+from sharedlog._core.errors import LogError, LogUnavailable, StoreAway
 from sharedlog._core.position import Position
 
 _LOOK_S, _PATIENCE_S = 0.1, 30.0
@@ -70,7 +70,7 @@ def _told_why(
     try:
         yield
     except kind as error:
-        if end is not None and not isinstance(error, LogUnavailable | StoreUnavailable):
+        if end is not None and not isinstance(error, LogUnavailable | StoreAway):
             os.write(end, _LASTS)
         raise
 

@@ -23,7 +23,7 @@ from sharedlog._cli.serving import observer_of
 from sharedlog._cli.shown import print_json, print_table, told_time
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.following import Moment, find_starts
-from sharedlog._core.observer import Observer
+from sharedlog._core.observer import LogObserver
 from sharedlog._core.player.deadletters import first_of, message_at
 from sharedlog._core.player.headline import headline
 from sharedlog._core.player.holding import hold_name
@@ -103,7 +103,7 @@ def play(arguments: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
-def _opened(arguments: argparse.Namespace, observer: Observer | None) -> Log:
+def _opened(arguments: argparse.Namespace, observer: LogObserver | None) -> Log:
     url, timeout, seals = arguments.url, arguments.timeout, arguments.keys
     if seals is None:
         return open_log(url, timeout=timeout, observer=observer)

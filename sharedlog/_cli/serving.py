@@ -20,7 +20,7 @@ from _rifl_ground.exits import CommandRefused, ExitCode
 from _rifl_ground.log import get_logger
 from sharedlog._cli.given import schedule
 from sharedlog._core.errors import LogError
-from sharedlog._core.observer import Observer
+from sharedlog._core.observer import LogObserver
 from sharedlog._core.trim import TrimOutcome
 from sharedlog._log.log import Log
 from sharedlog._log.opening import open_log
@@ -148,19 +148,19 @@ async def _serve(
 
 def observer_of(
     listen: str | None, ending: contextlib.ExitStack
-) -> tuple[Observer | None, str | None]:
+) -> tuple[LogObserver | None, str | None]:
     """Serve metrics until the stack ends, and return what counts them, and where they are."""
     if listen is None:
         return None, None
     from _rifl_ground.scraping import scraped_at
-    from sharedlog.metrics import PrometheusObserver
+    from sharedlog.metrics import PrometheusLogObserver
 
     try:
         scraped = scraped_at(listen)
     except ValueError as error:
         raise CommandRefused(f"--metrics: {error}", ExitCode.USAGE) from error
     ending.callback(scraped.end)
-    return PrometheusObserver(), scraped.address
+    return PrometheusLogObserver(), scraped.address
 
 
 def _told(found: TrimOutcome | LogError) -> None:

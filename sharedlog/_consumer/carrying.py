@@ -37,7 +37,7 @@ from sharedlog._core.consumer.observer import HandlingReport
 from sharedlog._core.draft import AppendBounds, tags_for
 from sharedlog._core.errors import (
     AlreadyCommitted,
-    StoreUnavailable,
+    StoreAway,
     TrimmedLog,
 )
 from sharedlog._core.incarnation import of_incarnation
@@ -187,7 +187,7 @@ class Carrier:
                 return self._store.rewind(*step)
             return self._store.take(step.tag, step.number, gone=step.gone, anew=step.anew)
         except Failed as failed:
-            raise StoreUnavailable(f"the store: {failed.why}") from failed
+            raise StoreAway(f"the store: {failed.why}") from failed
 
     def _append(self, tag: str, append: Rule[Any]) -> None:
         if self._together is None:

@@ -39,7 +39,7 @@ from sharedlog._core.consumer.keeping import InStore
 from sharedlog._core.consumer.names import producer_name
 from sharedlog._core.consumer.observer import ConsumerObserver
 from sharedlog._core.consumer.shard import TransactionBounds
-from sharedlog._core.errors import InvalidRequest, LogStopped, LogUnavailable, StoreUnavailable
+from sharedlog._core.errors import InvalidRequest, LogStopped, LogUnavailable, StoreAway
 from sharedlog._core.fences import MAX_NUMBER
 from sharedlog._core.holds import BEGINNING, END
 from sharedlog._core.named import check_producer_name
@@ -255,7 +255,7 @@ class Consumer:
 
         Raises ``StoreWentBack`` where the store was restored or wiped, ``LogForked``,
         ``TrimmedLog`` where its hold was dropped, ``CorruptLog``, ``LogStopped``, and
-        ``InvalidRequest`` where the consumer runs with other streams; and ``StoreUnavailable``
+        ``InvalidRequest`` where the consumer runs with other streams; and ``StoreAway``
         where the store cannot be opened. What the log or the store does not answer from then on
         is tried again.
         """
@@ -414,11 +414,11 @@ def _ended(made: _E) -> Iterator[_E]:
 
 
 def opened(open_store: Callable[[], _O]) -> _O:
-    """Open a store, or a lane of one; raises ``StoreUnavailable``."""
+    """Open a store, or a lane of one; raises ``StoreAway``."""
     try:
         return open_store()
     except Failed as failed:
-        raise StoreUnavailable(f"the store: {failed.why}") from failed
+        raise StoreAway(f"the store: {failed.why}") from failed
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from sharedlog._core.errors import (
     LogError,
     LogStopped,
     LogUnavailable,
-    StoreUnavailable,
+    StoreAway,
 )
 from sharedlog._core.fences import Fence
 from sharedlog._core.position import Position
@@ -66,7 +66,7 @@ class LogStore:
         except LogStopped:
             raise
         except LogUnavailable as error:
-            raise StoreUnavailable(str(error)) from error
+            raise StoreAway(str(error)) from error
         self._kept[tag] = {each.serial: each.position[:2] for each in found}
         return found
 
@@ -145,7 +145,7 @@ class LogStore:
         except LogStopped:
             raise
         except LogUnavailable as error:
-            raise StoreUnavailable(str(error)) from error
+            raise StoreAway(str(error)) from error
 
 
 def _nothing() -> AssertionError:

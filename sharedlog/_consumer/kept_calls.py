@@ -7,7 +7,7 @@ from sharedlog._consumer.store import StoreLane
 from sharedlog._core.consumer.asked import Failed
 from sharedlog._core.consumer.calls import Intend, KeepAnswer, ShardCalls, Unanswered, series_of
 from sharedlog._core.consumer.checkpoint import Checkpoint
-from sharedlog._core.errors import StoreUnavailable
+from sharedlog._core.errors import StoreAway
 
 
 class KeptCalls:
@@ -34,15 +34,15 @@ class KeptCalls:
         return self._calls[tag]
 
     def resend(self, tag: str, checkpoint: Checkpoint, store: StoreLane, act: Act) -> None:
-        """T6: send again what has no answer, at a take-over; ``StoreUnavailable``: not now."""
+        """T6: send again what has no answer, at a take-over; ``StoreAway``: not now."""
         self._checkpoints[tag] = checkpoint
         self._calls.pop(tag, None)
         try:
             carry(self.of(tag, store).resend(), act)
         except Unanswered as away:
-            raise StoreUnavailable(f"a service that was called: {away}") from away
+            raise StoreAway(f"a service that was called: {away}") from away
         except Failed as failed:
-            raise StoreUnavailable(f"the store: {failed.why}") from failed
+            raise StoreAway(f"the store: {failed.why}") from failed
 
     def keep(self, step: Intend | KeepAnswer, store: StoreLane) -> None:
         """Keep something of a call; where that fails, what is there is not known."""

@@ -30,7 +30,7 @@ from sharedlog._core.consumer.asked import Failed, Unit
 from sharedlog._core.consumer.calls import HandlerCall
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.consumer.members import Gone
-from sharedlog._core.errors import InvalidRequest, LogError, NotDurable, StoreUnavailable
+from sharedlog._core.errors import InvalidRequest, LogError, NotDurable, StoreAway
 from sharedlog._core.position import Position
 from sharedlog._core.steps import Rule
 from sharedlog._engines.driving import do
@@ -441,12 +441,12 @@ class PostgresLane:
         except psycopg.Error as error:
             self._shared.lost |= {self._session} - {""}
             self.close()
-            raise noted(StoreUnavailable(f"the store: {_line(error)}")) from error
+            raise noted(StoreAway(f"the store: {_line(error)}")) from error
 
     def _opened(self) -> psycopg.Connection[Any]:
         if self._connection is None:
             # One that became weak is waited for.
-            refused = NotDurable if self._looks is None else StoreUnavailable
+            refused = NotDurable if self._looks is None else StoreAway
             found = opened(self._url, refused, self._configure, self._waits_ms)
             connection, self._session, _, self._settings, self._beginning = found
             self._shared.sessions |= {self._session} - {""}

@@ -22,7 +22,7 @@ from _rifl_ground.servers import Durability
 from sharedlog._consumer.call_rows import CALLS
 from sharedlog._consumer.configuring import Configure, configure_by, refuse_settings
 from sharedlog._consumer.tables import TABLE
-from sharedlog._core.errors import InvalidRequest, LogError, NotDurable, StoreUnavailable
+from sharedlog._core.errors import InvalidRequest, LogError, NotDurable, StoreAway
 
 _log = get_logger("sharedlog")
 _LOOK_EVERY_S = 2.0
@@ -85,10 +85,10 @@ class Looks:
         self._at = time.monotonic() + _LOOK_EVERY_S
 
     def again(self, connection: psycopg.Connection[Any]) -> None:
-        """Raise ``StoreUnavailable`` while it may forget; asked between transactions."""
+        """Raise ``StoreAway`` while it may forget; asked between transactions."""
         idle = connection.info.transaction_status == TransactionStatus.IDLE
         if idle and time.monotonic() >= self._at:
-            check_durability(connection, self._address, _TABLES, StoreUnavailable)
+            check_durability(connection, self._address, _TABLES, StoreAway)
             self._at = time.monotonic() + _LOOK_EVERY_S
 
 

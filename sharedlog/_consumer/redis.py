@@ -36,7 +36,7 @@ from sharedlog._core.errors import (
     InvalidRequest,
     LogError,
     NotDurable,
-    StoreUnavailable,
+    StoreAway,
 )
 from sharedlog._core.position import Position
 
@@ -285,7 +285,7 @@ class RedisLane:
 
     def _refuse_weak(self) -> None:
         if weak := self._clients.weakness():
-            raise StoreUnavailable(f"the store may forget what it acknowledges: {weak}")
+            raise StoreAway(f"the store may forget what it acknowledges: {weak}")
 
     def _info(self, name: str) -> Info | None:
         """Return what the server says of a command; None: it has none of that name."""
@@ -324,7 +324,7 @@ def _errors() -> Iterator[None]:
         raise
     except (redis.RedisError, OSError) as error:
         why = f"the store: {type(error).__name__}: {error}"
-        raise noted(StoreUnavailable(why)) from error
+        raise noted(StoreAway(why)) from error
 
 
 def open_redis(url: str, name: str) -> RedisLane:

@@ -29,7 +29,7 @@ from sharedlog._core.errors import (
     LogUnavailable,
     NewerFormat,
     SealedMessage,
-    StoreUnavailable,
+    StoreAway,
 )
 from sharedlog._core.message import Message
 from sharedlog._core.position import Position
@@ -239,7 +239,7 @@ class Runner:
 
     def _judge(self, error: BaseException) -> Counts:
         """Say whether an error counts, without what it wraps."""
-        if isinstance(error, LogUnavailable | StoreUnavailable):
+        if isinstance(error, LogUnavailable | StoreAway):
             return not is_noted(error)
         return self._store.judge(error)
 

@@ -33,8 +33,8 @@ from sharedlog._core.consumer.members import Gone
 from sharedlog._core.errors import (
     InvalidRequest,
     LogError,
+    StoreAway,
     StoreStopped,
-    StoreUnavailable,
     StoreWentBack,
 )
 from sharedlog._core.position import Position
@@ -365,7 +365,7 @@ class SqliteLane:
             if stopped is not None:
                 raise _told(self._path, stopped) from error
             why = f"the store {self._path}: {_line(error)}"
-            raise noted(StoreUnavailable(why)) from error
+            raise noted(StoreAway(why)) from error
 
     def _opened(self) -> HandlersConnection:
         if self._connection is None:

@@ -10,7 +10,7 @@ from _rifl_ground.owned_lock import OwnedLock
 from sharedlog._consumer.state import decoded
 from sharedlog._core.consumer.changelog import Changelog
 from sharedlog._core.consumer.members import check_follows
-from sharedlog._core.errors import InvalidRequest, ReentrantCall
+from sharedlog._core.errors import InvalidRequest, ReentrantUse
 from sharedlog._core.steps import tried
 from sharedlog._core.streams import check_name, substream_of, tag_of
 from sharedlog._engines.elsewhere import refuse_served
@@ -59,7 +59,7 @@ class StateView(Mapping[str, Any]):
         tag = tag_of(stream, self.substream)
         self._changelog = Changelog(name, tag, place.incarnation, place.seals)
         # A refresh applies a transaction's changes one by one.
-        self._lock = OwnedLock(ReentrantCall)
+        self._lock = OwnedLock(ReentrantUse)
         self._process = this_process()
         self.refresh()
 

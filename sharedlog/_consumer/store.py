@@ -18,7 +18,7 @@ from sharedlog._core.position import Position
 class StoreLane(Protocol):
     """A lane of one process to the database that the effects are in: one transaction at a time.
 
-    Raises ``StoreUnavailable`` where the database does not answer (it is used again then),
+    Raises ``StoreAway`` where the database does not answer (it is used again then),
     ``Fenced`` for a number that is not the shard's, ``Failed`` for a commit that did not happen.
     """
 

@@ -15,7 +15,7 @@ from sharedlog._core.consumer.members import Gone, stop, take
 from sharedlog._core.consumer.operating import Told, tell, told_of
 from sharedlog._core.consumer.reconciling import check_given
 from sharedlog._core.consumer.shard import Shard, Turned
-from sharedlog._core.errors import Fenced, LogStopped, LogUnavailable, StoreUnavailable
+from sharedlog._core.errors import Fenced, LogStopped, LogUnavailable, StoreAway
 
 
 class Turning:
@@ -79,7 +79,7 @@ class Turning:
             return 0
         except LogStopped:
             raise
-        except (LogUnavailable, StoreUnavailable) as error:
+        except (LogUnavailable, StoreAway) as error:
             # The store may have this lease's number: it is taken over with the next one.
             own.lease = None
             self._waits(own, str(error))

@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = [
     "AlreadyCommitted",
     "AnswerGone",
+    "AppendUnknown",
     "CallAfterWrite",
     "CallForgotten",
     "CallMismatch",
@@ -28,17 +29,16 @@ __all__ = [
     "NotDurable",
     "OutOfOrder",
     "OutboxWentBack",
-    "OutcomeUnknown",
     "PredecessorMismatch",
     "ProducerRetired",
     "QuotaExceeded",
-    "ReentrantCall",
+    "ReentrantUse",
     "SchemaChanged",
     "SealedMessage",
     "SeqReused",
     "SpanGone",
+    "StoreAway",
     "StoreStopped",
-    "StoreUnavailable",
     "StoreWentBack",
     "TrimmedLog",
     "UnknownProducer",
@@ -56,7 +56,7 @@ class InvalidRequest(LogError, ValueError):
     """The request itself cannot be: too large, no such name, too many tags."""
 
 
-class ReentrantCall(LogError):
+class ReentrantUse(LogError):
     """A call from within another one of the same thread or task: nothing of this was sent.
 
     A logging handler, a finalizer or a signal's handler made it while its own thread was in the
@@ -127,7 +127,7 @@ class StoreStopped(LogError):
     appended: bool | None = None
 
 
-class StoreUnavailable(LogError):
+class StoreAway(LogError):
     """A consumer's store does not answer, or refuses what is asked for the moment.
 
     Whether a commit happened is found out before anything else is done.
@@ -299,7 +299,7 @@ class NotDurable(LogError):
     """The store's settings allow it to forget what it acknowledged: the log is not opened."""
 
 
-class OutcomeUnknown(LogUnavailable):
+class AppendUnknown(LogUnavailable):
     """It is not known whether the log has the append, which it may still get.
 
     Its producer sends it again before anything else, so that it is in the log once or not at

@@ -56,7 +56,7 @@ class LogReport(NamedTuple):
     queries: Sequence[QueryReport] = ()
 
 
-class Observer:
+class LogObserver:
     """Is told what happens to the logs that it was given to. Subclass and override.
 
     Called outside of all locks, in any thread (``publish_begins`` on the event loop, too), and

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
 from _rifl_ground.owned_lock import LONGEST_S, WITHIN, OwnedLock, too_long
-from sharedlog._core.errors import LogUnavailable, ReentrantCall
+from sharedlog._core.errors import LogUnavailable, ReentrantUse
 
 
 class Candidate:
@@ -55,7 +55,7 @@ class Lead(Generic[T]):
 
     def __init__(self, longest_s: float = LONGEST_S) -> None:
         """Nobody leads. ``longest_s``: how long a thread waits, at most."""
-        self._gate = OwnedLock(ReentrantCall)
+        self._gate = OwnedLock(ReentrantUse)
         self._longest_s = min(longest_s, TIMEOUT_MAX)
         self._leader: T | None = None
         # Those that wait, in their order, by thread.
@@ -73,7 +73,7 @@ class Lead(Generic[T]):
     def run(self, mine: T, act: Callable[[T], None]) -> None:
         """Have ``act`` called with it, once it leads; not if another one took it along.
 
-        Raises ``ReentrantCall`` in a thread that is in the middle of this, by a signal's handler,
+        Raises ``ReentrantUse`` in a thread that is in the middle of this, by a signal's handler,
         say; ``LogUnavailable`` with ``appended`` False if neither the lead nor a thread that takes
         it along comes within ``longest_s``, or twice that if others wait, too. It returns after
         that time, too, if a thread has taken it along and is not done.
@@ -135,7 +135,7 @@ class Lead(Generic[T]):
                 or waiting.setdefault(thread, mine) is not mine
             ):
                 mine.waits = False
-                raise ReentrantCall(WITHIN)
+                raise ReentrantUse(WITHIN)
             gathering = self._gathering
             if gathering is not None and len(waiting) >= gathering[1]:
                 self._gathering = None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from _rifl_ground.owned_lock import OwnedLock
 from sharedlog._core.commit import Commit, Refused, stamped
 from sharedlog._core.entry import Row
-from sharedlog._core.errors import LogStopped, ReentrantCall, TrimmedLog
+from sharedlog._core.errors import LogStopped, ReentrantUse, TrimmedLog
 from sharedlog._core.steps import Lsns, Rows
 from sharedlog._engines.checks import check_commit
 from sharedlog._engines.engine import READ_BYTES, Limits
@@ -36,7 +36,7 @@ class MemoryLog:
         self.clock = clock
         # When terms of keys are over.
         self.ends: dict[str, float] = {}
-        self.lock = OwnedLock(ReentrantCall)
+        self.lock = OwnedLock(ReentrantUse)
         self.changed = threading.Condition(self.lock)
         # How many wait for a change; an interrupt leaves it too high.
         self.waiting = 0

@@ -5,18 +5,18 @@ from __future__ import annotations
 import weakref
 
 from _rifl_ground.owned_lock import OwnedLock
-from sharedlog._core.errors import ReentrantCall
+from sharedlog._core.errors import ReentrantUse
 
 
 class Turns:
     """What is held during a use of a connection; refuses a use within one. Any thread."""
 
     def __init__(self) -> None:
-        self._gate = OwnedLock(ReentrantCall)
+        self._gate = OwnedLock(ReentrantUse)
         # By connection, for as long as somebody uses it here: SQLite's take no weak references.
         self._used: weakref.WeakValueDictionary[int, OwnedLock] = weakref.WeakValueDictionary()
 
     def of(self, connection: object) -> OwnedLock:
         """Return what is held during the turn on a connection."""
         with self._gate:
-            return self._used.setdefault(id(connection), OwnedLock(ReentrantCall))
+            return self._used.setdefault(id(connection), OwnedLock(ReentrantUse))

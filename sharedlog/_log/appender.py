@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from sharedlog._core.errors import (
+    AppendUnknown,
     InvalidRequest,
     LogError,
     LogUnavailable,
-    OutcomeUnknown,
     ProducerRetired,
 )
 from sharedlog._core.position import Position
@@ -156,7 +156,7 @@ class Appender:
             if not each.ticket:
                 each.ticket = secrets.token_hex(8)
                 self._unsettled[each.ticket] = each
-            each.error = OutcomeUnknown(
+            each.error = AppendUnknown(
                 f"it is not known whether the log has this message: {error}. {remedy}; "
                 "publishing it again may double it",
                 each.ticket,

@@ -20,7 +20,7 @@ from sharedlog._core.errors import (
     LogForked,
     LogStopped,
     LogUnavailable,
-    ReentrantCall,
+    ReentrantUse,
     TrimmedLog,
 )
 from sharedlog._core.following import From, Moment, Start, read_some
@@ -103,7 +103,7 @@ class Following:
         # Since when it has had no message, where that is watched.
         self._since: float | None = None
         # Of the follower, between whoever iterates and whoever says what is done.
-        self._lock = OwnedLock(ReentrantCall, LONGEST_S + place.timeout_s)
+        self._lock = OwnedLock(ReentrantUse, LONGEST_S + place.timeout_s)
         self._ready = _Ready([])
         self._error: LogError | None = None
         self._left = False

@@ -14,11 +14,11 @@ from sharedlog._core.arguments import check_whole, shown
 from sharedlog._core.catalog import Stream, all_streams, make_stream, name_of
 from sharedlog._core.envelope import About, Value, called
 from sharedlog._core.errors import (
+    AppendUnknown,
     InvalidRequest,
     LogError,
     LogStopped,
     LogUnavailable,
-    OutcomeUnknown,
 )
 from sharedlog._core.fences import Fence, check_fence_name, raise_fence
 from sharedlog._core.holds import Hold, all_holds, drop, forget
@@ -133,10 +133,10 @@ class Log:
         Messages of threads that publish at the same time share an append.
 
         What the log does not answer is sent again, as the same append, for as long as
-        ``sharedlog.open`` says. Raises then ``OutcomeUnknown``, of which ``settle`` asks again;
+        ``sharedlog.open`` says. Raises then ``AppendUnknown``, of which ``settle`` asks again;
         ``LogFull``, ``LogUnavailable`` with ``appended`` False: the message is not there;
         ``LogStopped``: nor will it be by this handle; ``NoSuchStream``; ``InvalidRequest`` for
-        what is too large; ``ReentrantCall``, also with ``appended`` False, where a logging handler,
+        what is too large; ``ReentrantUse``, also with ``appended`` False, where a logging handler,
         a finalizer or a signal's handler publishes while its own thread does.
         """
         observers = self._place.observers
@@ -206,8 +206,8 @@ class Log:
         else:
             place.observers.published(name_of(stream), about, append)
 
-    def settle(self, unknown: OutcomeUnknown) -> Position:
-        """Return where a message is of which this log said ``OutcomeUnknown``.
+    def settle(self, unknown: AppendUnknown) -> Position:
+        """Return where a message is of which this log said ``AppendUnknown``.
 
         Raises that again while it is still unknown, and what refused it if it is not there.
         """
@@ -379,8 +379,8 @@ class Log:
         return self._place.engine
 
 
-def ticket_of(unknown: OutcomeUnknown) -> str:
+def ticket_of(unknown: AppendUnknown) -> str:
     """Return what names a message of unknown outcome; raises ``InvalidRequest`` for another."""
-    if not isinstance(unknown, OutcomeUnknown) or not isinstance(unknown.ticket, str):
-        raise InvalidRequest(f"{shown(unknown)}: settle takes the OutcomeUnknown that was raised")
+    if not isinstance(unknown, AppendUnknown) or not isinstance(unknown.ticket, str):
+        raise InvalidRequest(f"{shown(unknown)}: settle takes the AppendUnknown that was raised")
     return unknown.ticket

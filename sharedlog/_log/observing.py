@@ -14,7 +14,7 @@ from sharedlog._core.calling import CalledRule
 from sharedlog._core.commit import Commit
 from sharedlog._core.envelope import About
 from sharedlog._core.errors import InvalidRequest
-from sharedlog._core.observer import LogReport, Observer
+from sharedlog._core.observer import LogObserver, LogReport
 from sharedlog._core.position import Position
 from sharedlog._core.producers import Appended, NewMessage
 from sharedlog._core.spans import Pended
@@ -27,35 +27,35 @@ _log = get_logger("sharedlog")
 _T = TypeVar("_T")
 
 
-class Observers:
+class LogObservers:
     """Those of one handle of a log. Any thread."""
 
-    def __init__(self, log: str, observers: Sequence[Observer]) -> None:
+    def __init__(self, log: str, observers: Sequence[LogObserver]) -> None:
         """``log``: as they are told it."""
         self.log = log
         self._observers = tuple(observers)
         self._failed: set[str] = set()
 
     @classmethod
-    def of(cls, log: str, given: Observer | Sequence[Observer] | None) -> Observers | None:
+    def of(cls, log: str, given: LogObserver | Sequence[LogObserver] | None) -> LogObservers | None:
         """Return what stands for the argument of a user; None if nobody watches."""
-        found = (given,) if isinstance(given, Observer) else tuple(given or ())
+        found = (given,) if isinstance(given, LogObserver) else tuple(given or ())
         return cls(log, found) if found else None
 
     def attached(self, report: Callable[[], LogReport]) -> None:
-        """See ``Observer``."""
+        """See ``LogObserver``."""
         self._each("attached", self.log, report)
 
     def detached(self, report: Callable[[], LogReport]) -> None:
-        """See ``Observer``."""
+        """See ``LogObserver``."""
         self._each("detached", self.log, report)
 
     def refused(self, error: BaseException) -> None:
-        """See ``Observer``."""
+        """See ``LogObserver``."""
         self._each("refused", self.log, type(error).__name__)
 
     def delivered(self, stream: str, messages: int, waited_s: float | None) -> None:
-        """See ``Observer``."""
+        """See ``LogObserver``."""
         self._each("delivered", self.log, stream, messages, waited_s)
 
     def act(self, engine: Engine, step: Step) -> Any:
@@ -144,11 +144,11 @@ class Observers:
             _log.error("observer_failed", method=method, error=repr(error))
 
 
-def check_observers(given: Observer | Sequence[Observer] | None) -> None:
+def check_observers(given: LogObserver | Sequence[LogObserver] | None) -> None:
     """Raise ``InvalidRequest`` unless this is an observer, several, or None."""
     several = given if isinstance(given, Sequence) else () if given is None else (given,)
-    if not all(isinstance(each, Observer) for each in several):
-        raise InvalidRequest(f"observer={shown(given)}: sharedlog.Observer, or a list of them")
+    if not all(isinstance(each, LogObserver) for each in several):
+        raise InvalidRequest(f"observer={shown(given)}: sharedlog.LogObserver, or a list of them")
 
 
 def _messages(call: CalledRule[Any]) -> Sequence[NewMessage]:

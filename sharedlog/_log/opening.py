@@ -19,13 +19,13 @@ from sharedlog._core.errors import (
     LogUnavailable,
 )
 from sharedlog._core.incarnation import new_log, read_incarnation
-from sharedlog._core.observer import Observer
+from sharedlog._core.observer import LogObserver
 from sharedlog._core.sealing import Seals, Transform
 from sharedlog._engines.driving import carry_out
 from sharedlog._engines.engine import Engine
 from sharedlog._engines.opening import create_engine, has_server, open_engine
 from sharedlog._log.log import Log
-from sharedlog._log.observing import Observers, check_observers, told_name
+from sharedlog._log.observing import LogObservers, check_observers, told_name
 from sharedlog._log.place import Place
 
 _log = get_logger("sharedlog")
@@ -38,7 +38,7 @@ def create_log(
     url: str,
     *,
     timeout: timedelta = TIMEOUT,
-    observer: Observer | Sequence[Observer] | None = None,
+    observer: LogObserver | Sequence[LogObserver] | None = None,
     seal: Transform | None = None,
     unseal: Transform | None = None,
 ) -> Log:
@@ -65,7 +65,7 @@ def open_log(
     *,
     incarnation: str | None = None,
     timeout: timedelta = TIMEOUT,
-    observer: Observer | Sequence[Observer] | None = None,
+    observer: LogObserver | Sequence[LogObserver] | None = None,
     seal: Transform | None = None,
     unseal: Transform | None = None,
 ) -> Log:
@@ -139,7 +139,9 @@ def _engine(url: str, patience_s: float) -> Engine:
     return open_engine(url, patience_s=patience_s)
 
 
-def _check(url: str, timeout: timedelta, observer: Observer | Sequence[Observer] | None) -> None:
+def _check(
+    url: str, timeout: timedelta, observer: LogObserver | Sequence[LogObserver] | None
+) -> None:
     check_text(url, "url")
     if "\0" in url:
         raise InvalidRequest("a URL has no character 0")
@@ -152,11 +154,11 @@ def _opened(
     engine: Engine,
     incarnation: str,
     timeout: timedelta,
-    observer: Observer | Sequence[Observer] | None,
+    observer: LogObserver | Sequence[LogObserver] | None,
     seals: Seals | None,
 ) -> Log:
     name = told_name(url)
-    observers = Observers.of(name, observer)
+    observers = LogObservers.of(name, observer)
     closing = threading.Event()
     return Log(
         url,

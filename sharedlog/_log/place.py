@@ -16,7 +16,7 @@ from sharedlog._core.steps import Rule, Step
 from sharedlog._engines.driving import carry_out, do
 from sharedlog._engines.elsewhere import Elsewhere
 from sharedlog._engines.engine import Engine
-from sharedlog._log.observing import Observers
+from sharedlog._log.observing import LogObservers
 
 _T = TypeVar("_T")
 
@@ -31,7 +31,7 @@ class Place(NamedTuple):
     closing: threading.Event
     # As it is told: without what is secret in its URL.
     name: str = ""
-    observers: Observers | None = None
+    observers: LogObservers | None = None
     seals: Seals | None = None
 
     def run(self, rule: Rule[_T]) -> _T:

@@ -11,7 +11,7 @@ from sharedlog._core.arguments import check_whole
 from sharedlog._core.catalog import Stream
 from sharedlog._core.draft import AppendBounds, Draft, tags_for
 from sharedlog._core.envelope import About, Value
-from sharedlog._core.errors import InvalidRequest, LogUnavailable, ReentrantCall
+from sharedlog._core.errors import InvalidRequest, LogUnavailable, ReentrantUse
 from sharedlog._core.fences import Fence, check_given
 from sharedlog._core.named import MAX_SEQ, Turn, check_producer_name, check_turn, highest_of
 from sharedlog._core.position import Position
@@ -68,7 +68,7 @@ class Producer:
         )
         # Whose turn it is; None: nobody's.
         self._has: _Has | None = None
-        self._gate = OwnedLock(ReentrantCall)
+        self._gate = OwnedLock(ReentrantUse)
         # The last one was dropped, and nobody was told yet.
         self._dropped = False
         # One of unknown outcome, or not undone yet.

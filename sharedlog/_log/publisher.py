@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from _rifl_ground.owned_lock import LONGEST_S
-from sharedlog._core.errors import InvalidRequest, LogUnavailable, ReentrantCall
+from sharedlog._core.errors import InvalidRequest, LogUnavailable, ReentrantUse
 from sharedlog._core.position import Position
 from sharedlog._core.publishing import Placed
 from sharedlog._engines.lead import Candidate, Lead
@@ -41,8 +41,8 @@ class Publisher:
     def publish(self, message: Placed) -> Position:
         """Append a message, and return its position.
 
-        Raises ``OutcomeUnknown`` where the log does not say in time whether it has it; what
-        refuses it; ``ReentrantCall`` within another one of this thread; and ``LogUnavailable``
+        Raises ``AppendUnknown`` where the log does not say in time whether it has it; what
+        refuses it; ``ReentrantUse`` within another one of this thread; and ``LogUnavailable``
         with ``appended`` False where it is not there.
         """
         if message.size > self._appender.most_bytes:
@@ -64,7 +64,7 @@ class Publisher:
         mine.publication = None
         try:
             self._lead.run(mine, lambda _: self._appender.settle(publication))
-        except (LogUnavailable, ReentrantCall) as error:
+        except (LogUnavailable, ReentrantUse) as error:
             # It was not asked for: the message may be there.
             error.appended = None
             raise

@@ -14,9 +14,9 @@ from sharedlog._core.catalog import Stream, name_of
 from sharedlog._core.draft import Draft
 from sharedlog._core.envelope import About, Value, called
 from sharedlog._core.errors import (
+    AppendUnknown,
     InvalidRequest,
     LogError,
-    OutcomeUnknown,
     ProducerRetired,
     SpanGone,
 )
@@ -213,7 +213,7 @@ class Transaction:
     def commit(self) -> list[Position]:
         """Commit, and return the messages' positions; what leaving the transaction does.
 
-        Raises ``OutcomeUnknown`` where the log does not say in time whether it has: ``settle``
+        Raises ``AppendUnknown`` where the log does not say in time whether it has: ``settle``
         asks again, and the producer's next transaction does so before it begins. Any other
         error: it is rolled back.
         """
@@ -279,7 +279,7 @@ class Transaction:
         self.over()
 
     def settle(self) -> list[Position]:
-        """Return the positions after ``OutcomeUnknown``, or raise why it is not committed."""
+        """Return the positions after ``AppendUnknown``, or raise why it is not committed."""
         if self._state is TransactionState.UNKNOWN:
             self._producer.settle(self)
         return self.positions
@@ -417,8 +417,8 @@ class Transaction:
         if self._state is not TransactionState.OPEN:
             raise InvalidRequest(f"the transaction is {self._state.value}")
 
-    def _unknown(self, error: Unknown) -> OutcomeUnknown:
-        return OutcomeUnknown(
+    def _unknown(self, error: Unknown) -> AppendUnknown:
+        return AppendUnknown(
             f"it is not known what became of the transaction: {error}. "
             + (
                 "This handle cannot learn it any more: read the log after it is opened again"

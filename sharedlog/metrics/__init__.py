@@ -2,7 +2,7 @@
 
 ::
 
-    sharedlog.open(url, observer=PrometheusObserver())
+    sharedlog.open(url, observer=PrometheusLogObserver())
 
 One observer may serve any number of logs; a second one needs a registry of its own.
 
@@ -17,7 +17,7 @@ except ImportError as error:  # pragma: no cover - needs an environment without 
     ) from error
 
 from sharedlog.metrics._consumer import PrometheusConsumerObserver
-from sharedlog.metrics._log import PrometheusObserver
+from sharedlog.metrics._log import PrometheusLogObserver
 from sharedlog.metrics._player import PrometheusPlayerObserver
 
-__all__ = ["PrometheusConsumerObserver", "PrometheusObserver", "PrometheusPlayerObserver"]
+__all__ = ["PrometheusConsumerObserver", "PrometheusLogObserver", "PrometheusPlayerObserver"]

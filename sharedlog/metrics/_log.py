@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from sharedlog._core.errors import LogError
-from sharedlog._core.observer import HoldReport, LogReport, Observer, QueryReport
+from sharedlog._core.observer import HoldReport, LogObserver, LogReport, QueryReport
 from sharedlog.metrics._buckets import SECONDS, WAITS
 
 
@@ -24,7 +24,7 @@ class _Appends(NamedTuple):
     seconds: Histogram
 
 
-class PrometheusObserver(Observer):
+class PrometheusLogObserver(LogObserver):
     """Counts what programs do with logs, and looks at the logs when scraped.
 
     Names begin with ``sharedlog_``; every metric has the label ``log``, the log's URL without

@@ -18,11 +18,11 @@ from _rifl_ground.postgres.settings import WANTED
 from curp.log import open_engine
 from rifl._stores import StoreNotDurable
 from rifl._stores.postgres.schema import script as store_script
-from rifl.core._shared.errors import StoreUnavailable as CallStoreUnavailable
+from rifl.core._shared.errors import StoreUnavailable
 from sharedlog._consumer.postgres import PostgresLane
 from sharedlog._core.commit import Commit, NewEntry
 from sharedlog._core.consumer.members import Gone
-from sharedlog._core.errors import LogUnavailable, NotDurable, StoreUnavailable
+from sharedlog._core.errors import LogUnavailable, NotDurable, StoreAway
 from sharedlog._engines.postgres.opening import create_log, open_log
 from sharedlog._engines.postgres.schema import script as log_script
 from tests.curp.log.conformance import Writer
@@ -87,10 +87,10 @@ def _consumer(server: PostgresServer, schema: str, **options: Any) -> Any:
 
 
 USERS = {
-    "store": User(_store, StoreNotDurable, CallStoreUnavailable, "{}.calls"),
+    "store": User(_store, StoreNotDurable, StoreUnavailable, "{}.calls"),
     "log": User(_log, NotDurable, LogUnavailable, "{}.entry"),
     "group": User(_group, group_errors.NotDurable, group_errors.LogUnavailable, "{}.entry"),
-    "consumer": User(_consumer, NotDurable, StoreUnavailable, "sharedlog_consumer"),
+    "consumer": User(_consumer, NotDurable, StoreAway, "sharedlog_consumer"),
 }
 
 

@@ -16,11 +16,11 @@ import curp.log._errors as group_errors
 from _rifl_ground.redis.settings import WANTED
 from curp.log import open_engine
 from rifl._stores import StoreNotDurable
-from rifl.core._shared.errors import StoreUnavailable as CallStoreUnavailable
+from rifl.core._shared.errors import StoreUnavailable
 from sharedlog._consumer.redis import open_redis
 from sharedlog._core.commit import Commit, NewEntry
 from sharedlog._core.consumer.members import Gone
-from sharedlog._core.errors import LogUnavailable, NotDurable, StoreUnavailable
+from sharedlog._core.errors import LogUnavailable, NotDurable, StoreAway
 from sharedlog._engines.redis.opening import create_log, open_log
 from tests.curp.log.conformance import Writer
 from tests.curp.logs import created
@@ -84,10 +84,10 @@ def _consumer(server: RedisServer, **options: Any) -> Any:
 
 
 USERS = {
-    "store": User(_store, StoreNotDurable, CallStoreUnavailable),
+    "store": User(_store, StoreNotDurable, StoreUnavailable),
     "log": User(_log, NotDurable, LogUnavailable),
     "group": User(_group, group_errors.NotDurable, group_errors.LogUnavailable),
-    "consumer": User(_consumer, NotDurable, StoreUnavailable),
+    "consumer": User(_consumer, NotDurable, StoreAway),
 }
 
 

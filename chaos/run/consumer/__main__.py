@@ -108,7 +108,7 @@ def main(url: str, store: str, ledger: str) -> None:
         while not pause.is_set():
             try:
                 consumer.run()
-            except (sharedlog.LogUnavailable, sharedlog.StoreUnavailable) as error:
+            except (sharedlog.LogUnavailable, sharedlog.StoreAway) as error:
                 if isinstance(error, sharedlog.LogStopped):
                     raise
                 # At its beginning, or its end.

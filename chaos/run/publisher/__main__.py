@@ -88,7 +88,7 @@ class Publisher:
             name, stream, key = message
             try:
                 place = self._log.publish(stream, _value(name), key)
-            except sharedlog.OutcomeUnknown as error:
+            except sharedlog.AppendUnknown as error:
                 self._refused(call, error)
                 self._settle(call, partial(self._ask, error))
             except sharedlog.LogError as error:
@@ -96,7 +96,7 @@ class Publisher:
             else:
                 self._told(call, [place])
 
-    def _ask(self, unknown: sharedlog.OutcomeUnknown) -> list[sharedlog.Position]:
+    def _ask(self, unknown: sharedlog.AppendUnknown) -> list[sharedlog.Position]:
         return [self._log.settle(unknown)]
 
     def _transact(self, caller: str, dice: random.Random) -> None:

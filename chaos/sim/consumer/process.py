@@ -45,7 +45,7 @@ from sharedlog._core.consumer.one_file import InOneDatabase, InOneFile
 from sharedlog._core.errors import (
     LogError,
     LogUnavailable,
-    StoreUnavailable,
+    StoreAway,
 )
 from sharedlog._core.incarnation import read_incarnation
 from sharedlog._log.place import Place
@@ -191,7 +191,7 @@ class ConsumerProcess:
         again_s = _AGAIN_S
         try:
             self._consume()
-        except (LogUnavailable, StoreUnavailable) as error:
+        except (LogUnavailable, StoreAway) as error:
             cast.trace(process.name, f"ends: {error}")
         except LogError as error:
             cast.trace(process.name, f"ends: {error!r}")

@@ -18,7 +18,7 @@ from sharedlog._core.consumer.asked import Failed, Unit
 from sharedlog._core.consumer.calls import HandlerCall
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.consumer.members import Gone
-from sharedlog._core.errors import StoreUnavailable
+from sharedlog._core.errors import StoreAway
 from sharedlog._core.position import Position
 from sharedlog._core.steps import Rule
 from sharedlog._engines.driving import do
@@ -166,7 +166,7 @@ class _Store:
         return append.left(server.at_once(self._process, append.commit, Point.NAMED))
 
     def carry(self, point: Point, work: Callable[[Any], _T], *, apart: bool = False) -> _T:
-        """Do something in a transaction; raises ``StoreUnavailable``."""
+        """Do something in a transaction; raises ``StoreAway``."""
         raise NotImplementedError
 
     def _begun(self, new: Connection) -> Connection:
@@ -272,15 +272,15 @@ class ServerStore(_Store):
     def _ask(self, point: Point, do: Callable[[], _T], session: str) -> _T:
         def unless_ended() -> _T:
             if session in self._database.ended:
-                raise StoreUnavailable("the session was ended")
+                raise StoreAway("the session was ended")
             return do()
 
         try:
             found: _T = self._wire.ask(self._actor, point, unless_ended)
         except Lost as error:
             self._gone()
-            raise StoreUnavailable("the store does not answer") from error
-        except StoreUnavailable:
+            raise StoreAway("the store does not answer") from error
+        except StoreAway:
             self._gone()
             raise
         return found

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import grpc
 
 from _rifl_ground.owned_lock import OwnedLock
-from sharedlog._core.errors import ReentrantCall
+from sharedlog._core.errors import ReentrantUse
 from sharedlog._engines.etcd.address import EtcdAddress
 from sharedlog._engines.etcd.calls import (
     AUTHENTICATE,
@@ -60,7 +60,7 @@ class Client:
         self._calls: dict[tuple[int, str], Any] = {}
         self._at = 0
         self._token = ""
-        self._signing_in = OwnedLock(ReentrantCall)
+        self._signing_in = OwnedLock(ReentrantUse)
 
     def call(
         self,

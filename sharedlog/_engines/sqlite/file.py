@@ -19,7 +19,7 @@ from _rifl_ground.sqlite.guard import FileGuard
 from _rifl_ground.sqlite.long_wal import LongWal
 from _rifl_ground.sqlite.opening import Connection, connect
 from _rifl_ground.sqlite.write_lock import holder_of
-from sharedlog._core.errors import ReentrantCall
+from sharedlog._core.errors import ReentrantUse
 from sharedlog._engines.owner import Owner, nothing_done
 from sharedlog._engines.sqlite.commit_note import CommitNote
 
@@ -177,7 +177,7 @@ class LogFile:
         self._guard = FileGuard(path)
         self._told_stopped = False
         self.closing = threading.Event()
-        self._locks = tuple(OwnedLock(ReentrantCall) for _ in range(3))
+        self._locks = tuple(OwnedLock(ReentrantUse) for _ in range(3))
         self._writer, self._reader, self._watcher = self._connect()
         self._long_wal = LongWal(self._writer, self._guard)
         # Of the log whose commits are counted, once it is known.

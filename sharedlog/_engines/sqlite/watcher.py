@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from _rifl_ground.owned_lock import OwnedLock
-from sharedlog._core.errors import LogError, ReentrantCall
+from sharedlog._core.errors import LogError, ReentrantUse
 from sharedlog._engines.sqlite.file import LogFile
 from sharedlog._engines.waiting import Waiters
 
@@ -93,7 +93,7 @@ class Watcher:
     def __init__(self, file: LogFile, waiters: Waiters) -> None:
         self._file = file
         self._waiters = waiters
-        self._gate = OwnedLock(ReentrantCall)
+        self._gate = OwnedLock(ReentrantUse)
         self._thread: threading.Thread | None = None
         self._events: FileEvents | None = None
         self._closed = False

@@ -9,7 +9,7 @@ from psycopg.rows import dict_row
 from psycopg.types.numeric import Int8Dumper
 
 import sharedlog
-from sharedlog import HandlerEnded, InvalidRequest, StoreUnavailable
+from sharedlog import HandlerEnded, InvalidRequest, StoreAway
 from sharedlog._consumer.opening import together
 from sharedlog.testing import drain, driven
 from tests.helpers.log_servers import shared_postgres
@@ -181,7 +181,7 @@ def test_a_hook_that_leaves_a_connection_otherwise_is_refused(request, tmp_path,
     def wrong(connection):
         connection.execute("SELECT missing")
 
-    with pytest.raises(StoreUnavailable, match="missing"):
+    with pytest.raises(StoreAway, match="missing"):
         noting(place, log, print, configure=wrong).once()
 
 

@@ -11,7 +11,7 @@ import sqlalchemy
 from prometheus_client import CollectorRegistry
 
 from sharedlog._core.consumer.operating import told_of
-from sharedlog._core.errors import StoreUnavailable
+from sharedlog._core.errors import StoreAway
 from sharedlog.metrics import PrometheusConsumerObserver
 from sharedlog.testing import drain, driven
 from tests.helpers.log_servers import shared_postgres
@@ -410,7 +410,7 @@ def test_a_commit_of_unknown_fate_is_no_attempt(new_world):
     def lose(_, name):
         if name == "store: commit" and len(lost) < TIMES:
             lost.append(name)
-            raise StoreUnavailable("a test has lost it")
+            raise StoreAway("a test has lost it")
 
     world.looks = once
     with driven(world.consumer()) as process:

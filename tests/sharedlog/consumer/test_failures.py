@@ -11,7 +11,7 @@ from sharedlog._consumer.sqlite import SqliteLane
 from sharedlog._core.consumer import outputs
 from sharedlog._core.consumer.asked import Failed
 from sharedlog._core.consumer.members import look, resume
-from sharedlog._core.errors import LogUnavailable, StoreUnavailable
+from sharedlog._core.errors import LogUnavailable, StoreAway
 from sharedlog.testing import drain, driven
 from tests.sharedlog.consumer.world import LogWorld, World
 
@@ -49,7 +49,7 @@ def test_an_attempt_whose_note_may_come_late_is_noted_behind_a_take_over(tmp_pat
     def lose_the_first(_, name):
         if name == "store: note" and not lost:
             lost.append(name)
-            raise StoreUnavailable("a test has lost the answer")
+            raise StoreAway("a test has lost the answer")
 
     world.looks = fails_twice
     with driven(world.consumer()) as process:

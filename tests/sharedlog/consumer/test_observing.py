@@ -14,7 +14,7 @@ import sharedlog
 from sharedlog import ConsumerObserver, InvalidRequest
 from sharedlog.metrics import PrometheusConsumerObserver
 from sharedlog.testing import drain
-from sharedlog.tracing import TracingConsumerObserver, TracingObserver
+from sharedlog.tracing import TracingConsumerObserver, TracingLogObserver
 from tests.echo import METHOD, served
 from tests.sharedlog.consumer.world import World
 
@@ -57,7 +57,7 @@ def test_metrics_count_messages_failures_dead_letters_and_calls(tmp_path, monkey
 
 def test_a_handlers_span_links_to_who_published_and_is_current(tmp_path, spans):
     """What the handler publishes carries it; async handlers have it current, too (DESIGN §9)."""
-    log = sharedlog.create("memory:", observer=TracingObserver())
+    log = sharedlog.create("memory:", observer=TracingLogObserver())
     for stream in ("orders", "invoices"):
         log.stream(stream, substreams=1)
     log.publish("orders", b"1")

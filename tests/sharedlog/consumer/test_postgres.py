@@ -139,7 +139,7 @@ def test_a_database_that_is_away_is_told(shared_postgres):
     world = World(PostgresDatabase(shared_postgres), orders=1)
     url = world.database.url
     world.database.url = "postgresql://127.0.0.1:1/nowhere"
-    with pytest.raises(sharedlog.StoreUnavailable):
+    with pytest.raises(sharedlog.StoreAway):
         world.consumer().once()
     world.database.url = url
     assert world.consumer().once() == 1
@@ -226,7 +226,7 @@ def test_a_role_that_may_not_make_the_tables_is_told(new_world, shared_postgres)
         connection.execute(f"CREATE ROLE {role}")
     try:
         world.database.url += f"%20-crole%3D{role}"
-        with pytest.raises(sharedlog.StoreUnavailable, match="the store: InvalidSchemaName"):
+        with pytest.raises(sharedlog.StoreAway, match="the store: InvalidSchemaName"):
             world.consumer().once()
     finally:
         with shared_postgres.connect(autocommit=True) as connection:

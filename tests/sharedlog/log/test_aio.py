@@ -86,7 +86,7 @@ async def test_an_outcome_that_stays_unknown_is_settled(log, fault):
     log.stream("s", 1)
     mine, engine = over(log, NOW)
     engine.faults = [fault]
-    with pytest.raises(sharedlog.OutcomeUnknown) as caught:
+    with pytest.raises(sharedlog.AppendUnknown) as caught:
         await mine.publish("s", "a")
     position = await mine.settle(caught.value)
     await mine.publish("s", "b")

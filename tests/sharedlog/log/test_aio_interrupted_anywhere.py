@@ -236,7 +236,7 @@ def settle(handle):
     """It tells where the message is, and so it does when it is asked again."""
     log = handle.run(sharedlog.aio.open(handle.url, timeout=timedelta(seconds=0.02)))
     handle.run(log.publish("s", "before"))
-    with answers_lost(log._inner), pytest.raises(sharedlog.OutcomeUnknown) as unknown:
+    with answers_lost(log._inner), pytest.raises(sharedlog.AppendUnknown) as unknown:
         handle.run(log.publish("s", "mine"))
     position = handle.struck(log.settle(unknown.value))
     settled = handle.run(log.settle(unknown.value))

@@ -397,7 +397,7 @@ def test_an_append_in_within_one_on_its_connection(log, connection):
     def within():
         try:
             log.append_in(connection, "orders", "within")
-        except sharedlog.ReentrantCall as error:
+        except sharedlog.ReentrantUse as error:
             refused.append(error.appended)
         else:
             told.append("within")

@@ -341,7 +341,7 @@ def test_a_follower_here_wakes(log, connection):
 def test_its_events_carry_the_trace_of_who_appends_them(path, log, connection):
     """Those who watch see it as they see what is published; the envelope has the context."""
 
-    class Watching(sharedlog.Observer):
+    class Watching(sharedlog.LogObserver):
         ended = ()
 
         def publish_begins(self, log, stream, about):

@@ -64,7 +64,7 @@ HOSTILE = {
     "headed": sharedlog.About(headers={"a b": b"", "é": "x"}),
     "traced": sharedlog.About(trace_state="\udc80"),
     "called": sharedlog.About(method=5),
-    "unknown": sharedlog.OutcomeUnknown("what", None),
+    "unknown": sharedlog.AppendUnknown("what", None),
 }
 # What is told of a value of the right type: that there is no such thing.
 TYPED = (

@@ -188,7 +188,7 @@ def settle(handle):
     """It tells where the message is, and so it does when it is asked again."""
     with sharedlog.open(handle.url, timeout=timedelta(seconds=0.02)) as log:
         log.publish("s", "before")
-        with answers_lost(log), pytest.raises(sharedlog.OutcomeUnknown) as unknown:
+        with answers_lost(log), pytest.raises(sharedlog.AppendUnknown) as unknown:
             log.publish("s", "mine")
         position = handle.interrupted(lambda: log.settle(unknown.value))
         assert position in (None, log.settle(unknown.value))

@@ -12,7 +12,7 @@ from sharedlog._core.errors import LogUnavailable
 from sharedlog._core.query.closing import BatchSummary, close
 from sharedlog._engines.driving import carry_out
 from sharedlog._log.observing import told_name
-from sharedlog.metrics import PrometheusObserver
+from sharedlog.metrics import PrometheusLogObserver
 from tests.sharedlog.core.test_query import Driver
 from tests.sharedlog.faulty import FaultyEngine
 
@@ -22,7 +22,7 @@ class Watched:
 
     def __init__(self):
         self.registry = CollectorRegistry()
-        self.observer = PrometheusObserver(self.registry)
+        self.observer = PrometheusLogObserver(self.registry)
         self.url = f"memory:{secrets.token_hex(8)}"
 
     def value(self, name, /, **labels):
@@ -163,14 +163,14 @@ def test_a_log_that_does_not_answer_is_not_reachable(log, watched, monkeypatch):
 def test_an_observer_that_raises_breaks_nothing(caplog):
     """What it raises is logged once for each method, and the log goes on (DESIGN §9)."""
 
-    class Broken(sharedlog.Observer):
+    class Broken(sharedlog.LogObserver):
         def __getattribute__(self, name):
             if name.startswith("_"):
                 return object.__getattribute__(self, name)
             raise RuntimeError(name)
 
     with sharedlog.create(
-        "memory:", observer=[Broken(), PrometheusObserver(CollectorRegistry())]
+        "memory:", observer=[Broken(), PrometheusLogObserver(CollectorRegistry())]
     ) as log:
         log.stream("s", 1)
         for each in (b"1", b"2"):

@@ -155,7 +155,7 @@ def test_an_outcome_that_stays_unknown_is_told_and_settled(log, fault):
     log.stream("s", 1)
     mine, engine = faulty(log, NOW)
     engine.faults = [fault]
-    with pytest.raises(sharedlog.OutcomeUnknown) as caught:
+    with pytest.raises(sharedlog.AppendUnknown) as caught:
         mine.publish("s", "a")
     assert caught.value.appended is None
     copy = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 - our own
@@ -173,12 +173,12 @@ def test_what_waits_behind_an_unknown_outcome_was_not_sent(log):
     log.stream("s", 1)
     mine, engine = faulty(log, NOW)
     engine.faults = ["lost", "lost", "lost"]
-    with pytest.raises(sharedlog.OutcomeUnknown) as first:
+    with pytest.raises(sharedlog.AppendUnknown) as first:
         mine.publish("s", "a")
     with pytest.raises(sharedlog.LogUnavailable, match="nothing of this") as caught:
         mine.publish("s", "b")
     assert caught.value.appended is False
-    with pytest.raises(sharedlog.OutcomeUnknown):
+    with pytest.raises(sharedlog.AppendUnknown):
         mine.settle(first.value)
     mine.publish("s", "b")
     assert [each.text for each in substream(log, "s", 0)] == ["a", "b"]
@@ -203,9 +203,9 @@ def test_a_full_store_behind_an_unknown_attempt_leaves_the_outcome_unknown(log):
     log.stream("s", 1)
     mine, engine = faulty(log, NOW)
     engine.faults = ["late", LogFull("no room")]
-    with pytest.raises(sharedlog.OutcomeUnknown) as caught:
+    with pytest.raises(sharedlog.AppendUnknown) as caught:
         mine.publish("s", "a")
-    with pytest.raises(sharedlog.OutcomeUnknown):
+    with pytest.raises(sharedlog.AppendUnknown):
         mine.settle(caught.value)
     mine.settle(caught.value)
     assert texts(log, "s") == ["a"]
@@ -257,7 +257,7 @@ def test_a_log_that_was_swapped_for_another_copy_refuses_who_opened_the_first(lo
         assert texts(other, "s") == []
 
 
-@pytest.mark.parametrize("watching", [None, sharedlog.Observer()])
+@pytest.mark.parametrize("watching", [None, sharedlog.LogObserver()])
 def test_a_handle_from_before_the_log_was_declared_restored_writes_nothing(url, watching):
     """Whatever it would write, also under a producer that is granted anew (§12)."""
     with sharedlog.create(url, observer=watching) as log:

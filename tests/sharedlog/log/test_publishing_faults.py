@@ -48,7 +48,7 @@ class Publishing:
         mine = self.values(1, large=False)
         try:
             self.log.publish("s", mine[0])
-        except sharedlog.OutcomeUnknown as error:
+        except sharedlog.AppendUnknown as error:
             self.unknown.append((mine, partial(self.log.settle, error)))
         except sharedlog.LogError as error:
             self.refused(error)

@@ -31,7 +31,7 @@ class Within:
         text = f"within {len(self.told) + len(self.refused)}"
         try:
             self.log.publish("s", text)
-        except sharedlog.ReentrantCall as error:
+        except sharedlog.ReentrantUse as error:
             self.refused.append(error.appended)
         else:
             self.told.append(text)
@@ -158,7 +158,7 @@ async def test_a_logging_handler_that_publishes_on_the_event_loop(tmp_path):
         with _events_handled_by(handle):
             async with asyncio.timeout(30):
                 await log.publish("s", "outer")
-        assert [type(each) for each in refused] == [sharedlog.ReentrantCall]
+        assert [type(each) for each in refused] == [sharedlog.ReentrantUse]
         async with asyncio.timeout(20):
             await log.publish("s", "after")
         found = await log.read("s", 0)
@@ -192,7 +192,7 @@ def test_an_append_in_within_one_on_its_connection(tmp_path):
         def within():
             try:
                 log.append_in(connection, "s", f"within {len(told)}")
-            except sharedlog.ReentrantCall as error:
+            except sharedlog.ReentrantUse as error:
                 refused.append(error.appended)
             else:
                 told.append(f"within {len(told)}")
@@ -228,7 +228,7 @@ def test_a_follower_that_is_asked_within_itself(tmp_path):
                     def act(follower=follower, number=number):
                         try:
                             follower.close()
-                        except sharedlog.ReentrantCall:
+                        except sharedlog.ReentrantUse:
                             refused.append(number)
 
                     with at_a_line(number, act) as line:
@@ -275,7 +275,7 @@ def test_a_wait_for_another_threads_append_ends(rides, monkeypatch):
         bounded(lambda: log.publish("s", "outer"))
         (error,) = told
         if rides:
-            assert isinstance(error, sharedlog.OutcomeUnknown)
+            assert isinstance(error, sharedlog.AppendUnknown)
             assert log.settle(error) is not None
         else:
             assert error.appended is False
@@ -291,7 +291,7 @@ def test_a_settle_within_a_publish_says_nothing_of_the_message():
         publisher._appender.left(publication)
 
         def act():
-            with pytest.raises(sharedlog.ReentrantCall) as raised:
+            with pytest.raises(sharedlog.ReentrantUse) as raised:
                 publisher.settle(publication.ticket)
             told.append(raised.value.appended)
 

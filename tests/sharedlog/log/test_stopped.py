@@ -91,11 +91,11 @@ def test_what_was_under_way_when_the_log_was_closed_is_unknown_and_says_why(log)
         while engine.appends < 3:
             threading.Event().wait(0.001)
         mine.close()
-        with pytest.raises(sharedlog.OutcomeUnknown, match="the log was closed") as caught:
+        with pytest.raises(sharedlog.AppendUnknown, match="the log was closed") as caught:
             waiting.result(60)
     assert "3600" not in str(caught.value)
     assert "within" not in str(caught.value)
-    with pytest.raises(sharedlog.OutcomeUnknown, match="opened again"):
+    with pytest.raises(sharedlog.AppendUnknown, match="opened again"):
         mine.settle(caught.value)
     check_stopped(lambda: mine.publish("s", "c"))
 
@@ -142,8 +142,8 @@ def test_what_rode_along_with_an_interrupted_append_is_unknown_and_says_so(log):
         release.set()
         first.result(60)
         errors = [each.exception(60) for each in others]
-    assert sorted(type(each).__name__ for each in errors) == ["KeyboardInterrupt", "OutcomeUnknown"]
-    unknown = next(each for each in errors if isinstance(each, sharedlog.OutcomeUnknown))
+    assert sorted(type(each).__name__ for each in errors) == ["AppendUnknown", "KeyboardInterrupt"]
+    unknown = next(each for each in errors if isinstance(each, sharedlog.AppendUnknown))
     assert "interrupted by a signal" in str(unknown)
     assert "within" not in str(unknown)
     mine.settle(unknown)

@@ -8,7 +8,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import sharedlog
 import sharedlog.aio
-from sharedlog.tracing import TracingObserver, message_context, process
+from sharedlog.tracing import TracingLogObserver, message_context, process
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def named(spans, name):
 
 @pytest.fixture
 def log():
-    with sharedlog.create("memory:", observer=TracingObserver()) as made:
+    with sharedlog.create("memory:", observer=TracingLogObserver()) as made:
         made.stream("s", 1)
         yield made
 
@@ -54,7 +54,7 @@ def test_a_publisher_and_its_follower_are_linked(log, spans):
 
 async def test_tasks_are_linked_too(spans):
     """The same on an event loop (DESIGN §9, thin shells)."""
-    async with await sharedlog.aio.create("memory:", observer=TracingObserver()) as log:
+    async with await sharedlog.aio.create("memory:", observer=TracingLogObserver()) as log:
         await log.stream("s", 1)
         await log.publish("s", b"one")
         async with log.follow("s") as following:

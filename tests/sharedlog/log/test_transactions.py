@@ -234,7 +234,7 @@ def test_a_commit_of_unknown_outcome_is_resolved_by_asking_again(log, fault, val
     for value in values:
         transaction.publish("s", value)
     engine.faults = [*[""] * (len(values) > 1), fault]
-    with pytest.raises(sharedlog.OutcomeUnknown):
+    with pytest.raises(sharedlog.AppendUnknown):
         transaction.commit()
     assert transaction.committed is None
     with pytest.raises(sharedlog.InvalidRequest, match="unknown"):
@@ -256,7 +256,7 @@ def test_what_was_pending_with_unknown_outcome_is_undone_before_the_next(log, fa
     producer = mine.producer()
     engine.faults = ["", fault, "lost", "lost"]
     transaction = producer.transaction()
-    with pytest.raises(sharedlog.OutcomeUnknown):
+    with pytest.raises(sharedlog.AppendUnknown):
         run(transaction, LARGE * 2)
     assert transaction.committed is False
     engine.faults = ["lost"]
@@ -278,7 +278,7 @@ def test_a_transaction_goes_on_after_an_append_of_unknown_outcome(log):
         for value in LARGE:
             try:
                 transaction.publish("s", value)
-            except sharedlog.OutcomeUnknown:
+            except sharedlog.AppendUnknown:
                 continue
             taken.append(value)
     assert len(taken) == len(LARGE) - 1

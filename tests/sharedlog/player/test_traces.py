@@ -15,7 +15,7 @@ from rifl.tracing import caller_context
 from sharedlog._player.under_way import UnderWay
 from sharedlog._player.watching import PlayerWatchers
 from sharedlog.metrics import PrometheusPlayerObserver
-from sharedlog.tracing import TracingObserver, TracingPlayerObserver
+from sharedlog.tracing import TracingLogObserver, TracingPlayerObserver
 from sharedlog.v1.target_pb2 import DeliveryAnswer
 from tests.helpers.servers import KINDS, generic, serve
 from tests.sharedlog.player.conftest import House, declared
@@ -67,7 +67,7 @@ def traced(request, tmp_path):
             )
         ).address
         url = f"sqlite:///{tmp_path / 'traced.db'}"
-        log = stack.enter_context(sharedlog.create(url, observer=TracingObserver()))
+        log = stack.enter_context(sharedlog.create(url, observer=TracingLogObserver()))
         log.stream("orders", 2)
         shop = sharedlog.Target(name="shop", address=address, streams=["orders"], token=SHOWN)
         yield House(log, stack), log, shop

@@ -5,7 +5,7 @@ from cryptography.fernet import Fernet
 from prometheus_client import CollectorRegistry
 
 import sharedlog
-from sharedlog.metrics import PrometheusObserver
+from sharedlog.metrics import PrometheusLogObserver
 
 FERNET = Fernet(Fernet.generate_key())
 
@@ -28,7 +28,7 @@ def test_clients_seal_and_the_server_has_no_key(behind, url):
 def test_clients_are_watched(url):
     """Appends, refusals, and what followers got; the log itself is the server's (DESIGN §9)."""
     registry = CollectorRegistry()
-    with sharedlog.open(url, observer=PrometheusObserver(registry)) as log:
+    with sharedlog.open(url, observer=PrometheusLogObserver(registry)) as log:
         log.stream("s", 1)
         log.publish("s", b"one")
         with pytest.raises(sharedlog.NoSuchStream):
