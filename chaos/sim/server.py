@@ -16,7 +16,7 @@ from chaos.sim.network import Rpc
 from chaos.sim.server_life import Opened, ServerLife
 from chaos.sim.service import POLICIES
 from chaos.sim.world import World
-from rifl._server.engine import CallEngine, KeysFrom
+from rifl._server.call_engine import CallEngine, KeysFrom
 from rifl._server.sweeper import sweep
 from rifl._stores.errors import StoreError
 from rifl._stores.shared.backend import BackendError

@@ -17,7 +17,7 @@ from chaos.sim.world import World
 from lease_server._authority import Authority
 from rifl._client.answers import FinalStatus
 from rifl._grpc.codes import STATUS_CODES
-from rifl._server.engine import CallEngine
+from rifl._server.call_engine import CallEngine
 from rifl._server.reply import Reply
 from rifl._stores.base import Store
 from rifl.core._serving.answer import Answer

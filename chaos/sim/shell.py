@@ -14,7 +14,7 @@ from chaos.sim.faults import Point
 from chaos.sim.loop import Process
 from chaos.sim.network import Rpc
 from rifl._server.aio import AioShell
-from rifl._server.engine import CallEngine
+from rifl._server.call_engine import CallEngine
 from rifl.core._serving.admission import Fetch, Wait
 from rifl.core._serving.client_entry import Attempt
 

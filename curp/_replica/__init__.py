@@ -10,8 +10,8 @@
 ``snapshot_taker``, ``lease_keeper``, and the lease service over the log (``authority``,
 ``lease_storage``).
 
-``group_store`` is the store that calls meet: ``engine`` and ``arrival`` bring them, ``proposals``
-has them wait for the log, ``waiting`` for their turn.
+``group_store`` is the store that calls meet: ``group_engine`` and ``arrival`` bring them,
+``proposals`` has them wait for the log, ``waiting`` for their turn.
 
 ``services`` run the user's handlers; ``now_and_random`` is for these.
 

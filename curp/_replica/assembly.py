@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from curp._replica.authority import GroupAuthority
 from curp._replica.driver import Driver
-from curp._replica.engine import GroupEngine
 from curp._replica.engine_at_start import open_at_start
+from curp._replica.group_engine import GroupEngine
 from curp._replica.group_service import SERVICE as GROUP
 from curp._replica.group_store import GroupStore
 from curp._replica.group_view import GroupView

@@ -41,7 +41,7 @@ from curp.v1 import curp_pb2 as pb
 from lease_server import SessionsFrom
 from rifl._leases.service import SERVICE_NAME as LEASES
 from rifl._leases.service import add_lease_service
-from rifl._server.engine import KeysFrom
+from rifl._server.call_engine import KeysFrom
 from rifl._server.health import HealthStatus, add_reflection
 from rifl._server.interceptors import Interceptors
 from rifl._server.outcomes_service import SERVICE as OUTCOMES

@@ -14,7 +14,7 @@ from curp._core.read_lease import ReadLease
 from curp._key_declarations import KeyDeclaration
 from lease_server import SessionsFrom
 from lease_server._authority import TERM_S
-from rifl._server.engine import KeysFrom
+from rifl._server.call_engine import KeysFrom
 from rifl.core._serving.bounds import Bounds
 from rifl.core._serving.policy import Kind, MethodPolicy
 

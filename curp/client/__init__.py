@@ -5,7 +5,7 @@ Nothing here is called by applications, but for ``statistics``. When an answer i
 
 - ``_sync_path``, ``_aio_path``: the path of a channel, to the leader and its witnesses at once.
 - ``_attempt``: one attempt; sent by ``_sync_multicallable`` and ``_sync_recorded_call`` or
-  ``_aio_recorded_call``, or to the leader alone by ``_leader_call``; ``_errors``: how it ends
+  ``_aio_recorded_call``, or to the leader alone by ``_leader_call``; ``_attempt_ends``: how it ends
   without an answer of the leader's.
 - ``_record``, ``_sync_records``, ``_aio_records``: records on their way to witnesses.
 - ``_group_knowledge``: what a client knows of its group; ``_leader_search``: who leads.

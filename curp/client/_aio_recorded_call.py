@@ -11,7 +11,7 @@ import grpc.aio
 
 from curp._core.group_call import AttemptStep
 from curp.client._attempt import GroupAttempt
-from curp.client._errors import AttemptError
+from curp.client._attempt_ends import AttemptError
 from curp.client._leader_call import aio_error
 from curp.client._record import Record, give_up
 from rifl._client.aio_status import at_hand, finished_status

@@ -16,8 +16,8 @@ from _rifl_ground.refusals import Outcome
 from curp._core.group_call import AttemptStep, GroupCall, LeaderAnswer, SyncVerdict
 from curp._core.recording_choice import UNCOUNTED, BegunCall, Way
 from curp._core.witness_table import WitnessVerdict
+from curp.client._attempt_ends import AttemptError, lost_answer, unknown_refusal
 from curp.client._caller_keys import CallerKeys
-from curp.client._errors import AttemptError, lost_answer, unknown_refusal
 from curp.client._group_knowledge import GroupKnowledge, KnownConfiguration
 from curp.client._messages import (
     RECORD_TIMEOUT_S,

@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from curp.client._errors import AttemptError, lost_answer
+from curp.client._attempt_ends import AttemptError, lost_answer
 
 _WHY = "another replica leads by now"
 

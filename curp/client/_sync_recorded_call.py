@@ -11,7 +11,7 @@ import grpc
 from _rifl_ground.owned_lock import OwnedLock
 from curp._core.group_call import AttemptStep
 from curp.client._attempt import OVER, GroupAttempt
-from curp.client._errors import AttemptError
+from curp.client._attempt_ends import AttemptError
 from curp.client._record import Record, give_up
 
 

@@ -2,7 +2,7 @@
 
 A call arrives at ``interceptors``; ``sync`` or ``aio`` drives the rules for it, with
 
-- ``engine``: store, leases and bounds; step 1, the header and its token
+- ``call_engine``: store, leases and bounds; step 1, the header and its token
 - ``context``: what the handler is given
 - ``handler_results``: what is recorded of what the handler did
 - ``reply``: what the caller is told, and who hears of it, and what is logged

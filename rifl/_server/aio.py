@@ -10,9 +10,9 @@ from _rifl_ground.refusals import Outcome
 from _rifl_ground.threads import in_thread
 from rifl._grpc.codes import STATUS_CODES
 from rifl._server.aio_batches import batched_behavior
+from rifl._server.call_engine import CallEngine
 from rifl._server.context import CURRENT, AioHandlerContext, Serving
 from rifl._server.eager_task import start_task
-from rifl._server.engine import CallEngine
 from rifl._server.handler_results import raised_result, returned
 from rifl._server.reply import SentReply, is_bare
 from rifl._stores.base import Store

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rifl._server.engine import CallEngine
+from rifl._server.call_engine import CallEngine
 from rifl._wire.envelope import BatchedCall, parse_batch
 from rifl._wire.header import ATTEMPTS_BY_GRPC_KEY, find_header
 from rifl.core._serving.batching import BatchAnswer

@@ -22,6 +22,7 @@ from lease_server import SessionsFrom, StorageUnavailable, open_authority
 from lease_server._authority import TERM_S
 from rifl._leases.service import SERVICE_NAME as LEASES
 from rifl._leases.service import add_lease_service
+from rifl._server.call_engine import CallEngine, KeysFrom
 from rifl._server.declarations import (
     check_policies,
     find_service,
@@ -29,7 +30,6 @@ from rifl._server.declarations import (
     take_options,
     watch_registrations,
 )
-from rifl._server.engine import CallEngine, KeysFrom
 from rifl._server.health import HealthStatus, add_reflection
 from rifl._server.interceptors import Interceptors
 from rifl._server.local_calls import LocalCalls

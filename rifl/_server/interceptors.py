@@ -13,8 +13,8 @@ from _rifl_ground.forks import in_children
 from _rifl_ground.log import get_logger
 from rifl._grpc.raw import RawAnswer, raw_handler
 from rifl._server import aio, aio_streams, sync, sync_streams
+from rifl._server.call_engine import CallEngine
 from rifl._server.declarations import untaken_options
-from rifl._server.engine import CallEngine
 from rifl._server.reply import Replies
 from rifl._stores.forks import forked_error
 from rifl._wire.header import HEADER_KEY, is_repeated

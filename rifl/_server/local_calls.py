@@ -26,9 +26,9 @@ from _rifl_ground.counting import Counts, counts
 from _rifl_ground.log import get_logger
 from _rifl_ground.loops import tell_loop
 from rifl._server import aio, sync
+from rifl._server.call_engine import CallEngine
 from rifl._server.context import noted_of
 from rifl._server.eager_task import start_task
-from rifl._server.engine import CallEngine
 from rifl._server.interceptors import Hosted, Interceptors, ServerHandlers, is_coroutine
 from rifl._server.local_handlers import (
     NotFound,

@@ -8,7 +8,7 @@ import grpc
 import grpc.aio
 
 from rifl._server import aio, sync
-from rifl._server.engine import CallEngine
+from rifl._server.call_engine import CallEngine
 from rifl._server.reply import Reply
 from rifl._wire.records import outcome_to_wire, record_to_message
 from rifl.core._serving.answer import Answer

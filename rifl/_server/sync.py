@@ -16,8 +16,8 @@ from _rifl_ground.refusals import Outcome
 from rifl._grpc.codes import STATUS_CODES
 from rifl._grpc.raw import RawAnswer
 from rifl._server.batches import Batch, ItemsContext
+from rifl._server.call_engine import CallEngine
 from rifl._server.context import CURRENT, HandlerContext, Serving
-from rifl._server.engine import CallEngine
 from rifl._server.handler_results import raised_result, returned
 from rifl._server.reply import SentReply, is_bare
 from rifl._stores.base import Store

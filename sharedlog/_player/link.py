@@ -17,7 +17,7 @@ from sharedlog._core.errors import (
 )
 from sharedlog._core.player.trouble import Cause, Trouble
 from sharedlog._player.declared import Target
-from sharedlog._wire.errors import error_of
+from sharedlog._wire.refusals import error_of
 from sharedlog.v1 import target_pb2
 from sharedlog.v1.target_pb2_grpc import TargetStub
 

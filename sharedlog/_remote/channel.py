@@ -9,8 +9,8 @@ import grpc
 
 from sharedlog._core.errors import LogError, LogStopped
 from sharedlog._remote.address import Address
-from sharedlog._wire.errors import error_of
 from sharedlog._wire.methods import MOST_REPLY_BYTES, SERVICE, STEPS, TOKEN_KEY, TOKEN_PREFIX
+from sharedlog._wire.refusals import error_of
 from sharedlog.v1 import log_pb2 as pb
 from sharedlog.v1 import steps_pb2
 

@@ -26,8 +26,8 @@ from sharedlog._service.quotas import Quotas
 from sharedlog._service.settings import ServerSettings
 from sharedlog._service.steps import ServedSteps
 from sharedlog._service.tail import Tail
-from sharedlog._wire.errors import refusal_of
 from sharedlog._wire.methods import MOST_REPLY_BYTES, MOST_REQUEST_BYTES, SERVICE, STEPS
+from sharedlog._wire.refusals import refusal_of
 from sharedlog.v1 import log_pb2 as pb
 from sharedlog.v1 import steps_pb2
 

@@ -27,7 +27,7 @@ from sharedlog._target.requests import (
     passed_over_of,
 )
 from sharedlog._target.target import ServedTarget
-from sharedlog._wire.errors import refusal_of
+from sharedlog._wire.refusals import refusal_of
 from sharedlog.v1 import target_pb2 as pb
 
 # Of what may wait in one connection one substream may have so much.

@@ -57,7 +57,7 @@ from sharedlog._target.target import (
     refused,
     skipped,
 )
-from sharedlog._wire.errors import refusal_of
+from sharedlog._wire.refusals import refusal_of
 from sharedlog.v1 import target_pb2 as pb
 
 # For another batch's handler of the same substream, where the call has no deadline.

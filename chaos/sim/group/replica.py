@@ -37,7 +37,7 @@ from curp._core.role import (
 )
 from curp._core.witness_change import NextNumber, Serve
 from curp._replica.authority import GroupAuthority
-from curp._replica.engine import GroupEngine
+from curp._replica.group_engine import GroupEngine
 from curp._replica.group_servicer import GroupServicer
 from curp._replica.group_store import GroupStore
 from curp._replica.group_view import GroupView

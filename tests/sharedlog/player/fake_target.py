@@ -15,7 +15,7 @@ import grpc
 import grpc.aio
 
 from sharedlog._core.errors import OtherStore
-from sharedlog._wire.errors import refusal_of
+from sharedlog._wire.refusals import refusal_of
 from sharedlog.v1 import sharedlog_pb2
 from sharedlog.v1.target_pb2 import (
     ConnectReply,

@@ -12,7 +12,7 @@ import sharedlog
 from sharedlog._core.verifying import Verifier
 from sharedlog._service.followers import Followers
 from sharedlog._service.settings import AccessRule, ServerLimits, ServerSettings
-from sharedlog._wire.errors import error_of
+from sharedlog._wire.refusals import error_of
 from sharedlog.v1 import log_pb2 as pb
 from sharedlog.v1 import log_pb2_grpc
 from sharedlog.v1.sharedlog_pb2 import Envelope, Span

@@ -16,7 +16,7 @@ import pytest
 import rifl
 from rifl._stores.errors import WrongDatabase
 from sharedlog._core.errors import InvalidRequest, NotAllowed, OtherStore
-from sharedlog._wire.errors import error_of
+from sharedlog._wire.refusals import error_of
 from sharedlog.v1 import target_pb2
 from tests.helpers.servers import KINDS
 from tests.helpers.waiting import until

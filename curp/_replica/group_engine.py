@@ -10,7 +10,7 @@ from typing import Any
 from curp._replica.arrival import Arrival
 from curp._replica.group_store import GroupStore, not_by_log
 from curp._replica.services import Services
-from rifl._server.engine import CallEngine
+from rifl._server.call_engine import CallEngine
 from rifl._wire.header import find_header, parse_call
 from rifl.core._serving.answer import DEFAULT_RECEIVE_LIMIT
 from rifl.core._shared.call import Call
