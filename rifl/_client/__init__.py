@@ -13,7 +13,7 @@ What happens to a call, in this order:
   many calls in one RPC; ``keys``: the caller's names for calls.
 - ``exchange``, ``sync_exchange``, ``aio_exchange``: the retries of one call; ``aio_call``: the
   call object of ``grpc.aio``; ``answers``, ``aio_status``: what an attempt came back with;
-  ``call_error``, ``errors``: what is raised, and one class for each reason.
+  ``errors``: what is raised, and one class for each reason.
 - ``routing``, ``sync_targets``, ``aio_targets``: which server an attempt goes to.
 
 What calls share:

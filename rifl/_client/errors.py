@@ -13,12 +13,16 @@ rifl.core.LeaseExpired`` all catch what they name, on sync and aio channels alik
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol
 
 import grpc
+import grpc.aio
 
 from _rifl_ground.refusals import Outcome
-from rifl._client.call_error import CallError, Status, agreeing
+from rifl._grpc.status import DETAILS_KEY, saying
 from rifl.core._shared.errors import ReentrantCall, RiflError
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.reasons import REASONS
@@ -60,6 +64,192 @@ _ENDED_HERE = frozenset(
     }
 )
 _UNKNOWN_CODE = "Server sent unknown code"
+
+
+class Status(Protocol):
+    """The final status of an attempt: what gRPC's errors and finished calls offer."""
+
+    def code(self) -> Any:
+        """Return the ``grpc.StatusCode``."""
+
+    def details(self) -> Any:
+        """Return the text, str or None."""
+
+    def initial_metadata(self) -> Any:
+        """Return the initial metadata, or None."""
+
+    def trailing_metadata(self) -> Any:
+        """Return the trailing metadata, or None."""
+
+    def debug_error_string(self) -> Any:
+        """Return gRPC's own account, str or None."""
+
+
+class CallError(grpc.aio.AioRpcError, grpc.Call, grpc.Future):  # type: ignore[type-arg]
+    """A call that failed.
+
+    ``rpc_id`` is its identity, None if it never had one. ``outcome`` tells whether
+    it ran: after UNKNOWN, ``channel.session.resolve(rpc_id)`` may still find out.
+    ``reason`` is the ErrorInfo reason of a refusal of rifl's, empty for a
+    handler's own error answer and for what transports, proxies and deadlines
+    report.
+
+    A call that may have run is raised with FAILED_PRECONDITION, which no retry policy
+    repeats; ``original_code`` is then the code that it ended with, such as
+    DEADLINE_EXCEEDED. Elsewhere it is what ``code()`` returns.
+
+    Also a finished ``grpc.Call`` and ``grpc.Future``, as gRPC's own errors are,
+    since outer interceptors use them so. Immutable, picklable, any thread.
+    """
+
+    def __init__(
+        self,
+        code: grpc.StatusCode,
+        details: str | None = None,
+        *,
+        rpc_id: RpcId | None = None,
+        outcome: Outcome = Outcome.UNKNOWN,
+        reason: str = "",
+        initial_metadata: Any = None,
+        trailing_metadata: Any = None,
+        debug_error_string: str | None = None,
+        original_code: grpc.StatusCode | None = None,
+    ) -> None:
+        super().__init__(
+            code,
+            # As gRPC's own: who reads them iterates over them.
+            () if initial_metadata is None else initial_metadata,  # type: ignore[arg-type]
+            () if trailing_metadata is None else agreeing(trailing_metadata, code, details),  # type: ignore[arg-type]
+            details,
+            debug_error_string,
+        )
+        # What Exception itself shows, and old pickles and loggers read.
+        self.args = (details,)
+        self.rpc_id = rpc_id
+        self.outcome = outcome
+        self.reason = reason
+        self.original_code = code if original_code is None else original_code
+
+    if TYPE_CHECKING:
+        # gRPC's bases say them differently, which would keep a checker from combining the class
+        # with a refusal's.
+        def code(self) -> grpc.StatusCode: ...
+        def details(self) -> str: ...
+        def initial_metadata(self) -> Any: ...
+        def trailing_metadata(self) -> Any: ...
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self}>"
+
+    def __str__(self) -> str:
+        facts = [f"outcome {self.outcome.value}"]
+        if self.reason:
+            facts.insert(0, self.reason)
+        if self.rpc_id is not None:
+            facts.append(f"rpc {self.rpc_id}")
+        if self.original_code is not self.code():
+            facts.append(f"ended as {self.original_code.name}")
+        return f"{self.code().name}: {self.details() or ''} ({', '.join(facts)})"
+
+    def __reduce__(self) -> Any:
+        return (
+            _rebuild,
+            (
+                type(self),
+                self.code().name,
+                self.details(),
+                {
+                    "rpc_id": self.rpc_id,
+                    "outcome": self.outcome,
+                    "reason": self.reason,
+                    "initial_metadata": _portable(self.initial_metadata()),
+                    "trailing_metadata": _portable(self.trailing_metadata()),
+                    "debug_error_string": self.debug_error_string(),
+                    "original_code": self.original_code.name,
+                },
+            ),
+        )
+
+    # A finished call and future, as gRPC's own sync errors are.
+
+    def add_callback(self, callback: Callable[[], None]) -> bool:
+        """Return False: the call is over."""
+        return False
+
+    def is_active(self) -> bool:
+        """Return False: the call is over."""
+        return False
+
+    def time_remaining(self) -> Any:
+        """Return None: the call is over."""
+        return None
+
+    def cancel(self) -> bool:
+        """Return False: the call is over."""
+        return False
+
+    def cancelled(self) -> bool:
+        """Return False: it failed."""
+        return False
+
+    def running(self) -> bool:
+        """Return False: the call is over."""
+        return False
+
+    def done(self) -> bool:
+        """Return True: the call is over."""
+        return True
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Raise this error."""
+        raise self
+
+    def exception(self, timeout: float | None = None) -> Exception:
+        """Return this error."""
+        return self
+
+    def traceback(self, timeout: float | None = None) -> TracebackType | None:
+        """Return a traceback of this error."""
+        try:
+            raise self
+        except CallError:
+            return sys.exc_info()[2]
+
+    def add_done_callback(self, fn: Callable[[Any], None]) -> None:
+        """Call ``fn`` with this error at once."""
+        fn(self)
+
+
+def agreeing(trailing: Any, code: grpc.StatusCode, details: str | None) -> Any:
+    """Return the metadata with a status of ours in it that says the error's own code."""
+    told = [
+        (key, saying(value, code, details or ""))
+        if key == DETAILS_KEY and isinstance(value, bytes)
+        else (key, value)
+        for key, value in trailing
+    ]
+    if all(one[1] is other[1] for one, other in zip(told, trailing, strict=True)):
+        return trailing
+    return grpc.aio.Metadata(*told) if isinstance(trailing, grpc.aio.Metadata) else tuple(told)
+
+
+def _portable(metadata: Iterable[Any] | None) -> Any:
+    # The sync API's entries are of a class that only gRPC's extension knows.
+    if metadata is None or isinstance(metadata, grpc.aio.Metadata):
+        return metadata
+    return tuple((key, value) for key, value in metadata)
+
+
+def _rebuild(
+    cls: type[CallError], code: str, details: str | None, fields: dict[str, Any]
+) -> CallError:
+    original = fields.pop("original_code", None)
+    return cls(
+        grpc.StatusCode[code],
+        details,
+        original_code=None if original is None else grpc.StatusCode[original],
+        **fields,
+    )
 
 
 def _twin(refusal: type[RiflError]) -> type[CallError]:

@@ -17,8 +17,7 @@ from _rifl_ground.owned_lock import OwnedLock
 from _rifl_ground.refusals import Outcome
 from lease_server.v1 import lease_server_pb2 as lease_pb
 from rifl._client.answers import ENDED_BY_CHANNEL, REPLACED, FinalStatus, read_answer
-from rifl._client.call_error import Status
-from rifl._client.errors import ANOTHER_STORE, NOT_HOSTED, CallError, call_error, reentrant
+from rifl._client.errors import ANOTHER_STORE, NOT_HOSTED, CallError, Status, call_error, reentrant
 from rifl._client.grpc_channels import Connect
 from rifl._client.keys import take_key
 from rifl._client.routing import Router
