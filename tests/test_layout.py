@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.house.figures import same_names
 from benchmarks.house.imports import PRODUCT, ROOT, files, imports, module_of, nodes_of, tree_of
 
 PACKAGES = (
@@ -309,49 +310,12 @@ def _modules(package: Path) -> set[str]:
     return {each for each in found if "_pb2" not in each} - {"__init__", "v1"}
 
 
-_SYNC_AND_AIO = "the same, for threads and on an event loop"
-# Why one package has several classes of a name: they mean the same.
-_ALIKE = {
-    "rifl": {
-        "LeaseKeeper": _SYNC_AND_AIO,
-        "Session": "a named session, for calls and for Spark: both are public",
-    },
-    "curp": {
-        "SendingPath": _SYNC_AND_AIO,
-    },
-    "_rifl_ground": {},
-    "lease_server": {},
-    "sharedlog": {
-        "Following": _SYNC_AND_AIO,
-        "Log": _SYNC_AND_AIO,
-        "Outbox": _SYNC_AND_AIO,
-        "Producer": _SYNC_AND_AIO,
-        "Publisher": _SYNC_AND_AIO,
-        "Sweeper": _SYNC_AND_AIO,
-        "Transaction": _SYNC_AND_AIO,
-        "Trimming": _SYNC_AND_AIO,
-    },
-}
-
-
-def test_a_class_name_means_one_thing_in_its_package() -> None:
-    """No two classes of one package share a name, unless they mean the same (DESIGN §9).
+def test_a_class_name_has_one_meaning() -> None:
+    """No two classes of the product share a name, but for the two flavours of one (DESIGN §9).
 
     What begins with an underscore is read beside its meaning, in one module.
     """
-    allowed = {package: set(names) for package, names in _ALIKE.items()}
-    # Nor is anything allowed that is not there.
-    assert {package: _doubled(package) for package in PRODUCT} == allowed
-
-
-def _doubled(package: str) -> set[str]:
-    names = [
-        node.name
-        for file in files(package)
-        for node in tree_of(file).body
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
-    ]
-    return {name for name in names if names.count(name) > 1}
+    assert same_names() == {}
 
 
 # The same number by chance, or where one may not import the other: PostgreSQL's driver is an extra.
