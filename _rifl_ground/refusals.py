@@ -13,19 +13,6 @@ from __future__ import annotations
 import enum
 from typing import Any, ClassVar
 
-__all__ = [
-    "BadHeader",
-    "ForkedProcess",
-    "LeaseExpired",
-    "NotLeader",
-    "NotYours",
-    "Outcome",
-    "RiflError",
-    "SessionClosed",
-    "StoreMismatch",
-    "StoreUnavailable",
-]
-
 
 class Outcome(enum.Enum):
     """The label on an answer or an error; its value is the wire's word.
