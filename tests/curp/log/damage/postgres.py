@@ -21,13 +21,7 @@ _CHANGES = {
     "tags": "tags = 'other'",
 }
 _PIECES = "FROM {0}.key WHERE log_id = {1} AND convert_from(key, 'UTF8') LIKE 'pieces/%'"
-# What is flipped: the table, its column, and of which of its rows.
-_STORED = [
-    *(("log", each, "true") for each in ("name", "incarnation", "history", "stopped")),
-    *(("log", each, "true") for each in ("tail", "removed", "at_us", "steps")),
-    *(("entry", each, "lsn = 5") for each in ("lsn", "at_us", "tags", "checksum", "body")),
-    *(("tag", each, "lsn = 5") for each in ("tag", "lsn")),
-]
+# How a bit is flipped, by the kind of a column.
 _FLIPS = {
     "bytea": "set_bit({0}, least({1}, octet_length({0}) * 8 - 1), "
     "1 - get_bit({0}, least({1}, octet_length({0}) * 8 - 1)))",
@@ -111,17 +105,23 @@ class Damage:
             "SELECT encode(key, 'hex') FROM {0}.key WHERE log_id = {1} "
             "AND convert_from(key, 'UTF8') NOT LIKE 'metadata/%' ORDER BY key"
         )
-        rows = [f"key = decode('{key}', 'hex')" for (key,) in keys]
-        return [*_STORED, *(("key", each, row) for row in rows for each in ("key", "value"))]
+        where = {"key": [f"key = decode('{key}', 'hex')" for (key,) in keys]}
+        where |= {"log": ["true"], "entry": ["lsn = 5"], "tag": ["lsn = 5"]}
+        columns = self._ask(
+            "SELECT table_name, column_name, data_type FROM information_schema.columns "
+            "WHERE table_schema = %s AND column_name <> 'log_id' ORDER BY table_name, column_name",
+            self.schema,
+        )
+        return [
+            (table, column, row, kind)
+            for table, column, kind in columns
+            for row in where.get(table, ())
+            if kind in _FLIPS
+        ]
 
     def flip(self, stored: Any, bit: int) -> bool:
         """Flip one bit; whether that could be done."""
-        table, column, row = stored
-        ((kind,),) = self._ask(
-            "SELECT data_type FROM information_schema.columns "
-            "WHERE table_schema = %s AND table_name = %s AND column_name = %s",
-            *(self.schema, table, column),
-        )
+        table, column, row, kind = stored
         flipped = _FLIPS[kind].format(column, bit)
         statement = f"UPDATE {{0}}.{table} SET {column} = {flipped} WHERE log_id = {{1}} AND {row}"
         try:
@@ -160,7 +160,7 @@ class Damage:
 
     def keep(self) -> Callable[[], None]:
         """Copy the log's rows; return what puts the copy into their place."""
-        number = self._number()
+        ((number,),) = self._ask("SELECT {1}")
         older: dict[str, bytes] = {}
         with self.server.connect() as connection:
             tables = connection.execute(
@@ -265,13 +265,8 @@ class Damage:
         return self._run(self._of_log(statement), *arguments).fetchall()
 
     def _of_log(self, statement: str) -> str:
-        number = self._number() if "{1}" in statement else 0
+        number = f"(SELECT log_id FROM {self.schema}.log WHERE name = '{self._name}')"
         return statement.format(self.schema, number)
-
-    def _number(self) -> int:
-        found = self._run(f"SELECT log_id FROM {self.schema}.log WHERE name = %s", self._name)
-        ((number,),) = found.fetchall()
-        return int(number)
 
     def _run(self, statement: str, *arguments: object) -> psycopg.Cursor[Any]:
         with self.server.connect(autocommit=True) as connection:
