@@ -58,13 +58,14 @@ def postgres_user() -> pwd.struct_passwd:
 
 
 class PostgresServer:
-    """A server on 127.0.0.1, with the settings of a fresh installation.
+    """A server on 127.0.0.1, with the rules of a fresh installation.
 
     ``environment``: added to that of the process.
     """
 
     def __init__(self, environment: Mapping[str, str] | None = None, **settings: str) -> None:
-        self._environment = {**os.environ, **(environment or {})}
+        # Each session is a process: what all look up and load, the first one does.
+        self._environment = {**os.environ, "LD_BIND_NOW": "1", **(environment or {})}
         self.binaries = postgres_executables()
         self.directory = _directory()
         self._make(self.directory / "data")
@@ -74,6 +75,7 @@ class PostgresServer:
             "unix_socket_directories": "",
             "max_connections": "200",
             "shared_buffers": "32MB",
+            "shared_preload_libraries": "plpgsql",
             **settings,
         }
         self._process: subprocess.Popen[bytes] | None = None
