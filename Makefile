@@ -41,10 +41,10 @@ CACHE := $(or $(XDG_CACHE_HOME),$(if $(HOME),$(HOME)/.cache,$(abspath $(VENV))))
 PROTOS := $(shell find proto -name '*.proto' | sort)
 EXAMPLE_PROTOS := $(shell find examples -name '*.proto' | sort)
 
-.PHONY: help package redis-server demo demo-curp demo-log demo-deliver demo-payments demo-pipeline demo-nexmark demo-spark bench-scale bench-spark bench-spark-keys bench-curp bench-log bench-deliver bench-consume bench-nexmark postgresql mariadb java browser kafka spark-kafka toxiproxy etcd proxies test test-browser test-libraries test-long test-pyspark test-pythons lint types generate check-generated bench chaos chaos-long chaos-coverage mutations chaos-faults chaos-faults-all model house reference docs spin debootstrap clean
+.PHONY: help package redis-server demo demo-picture demo-curp demo-log demo-deliver demo-payments demo-pipeline demo-nexmark demo-spark bench-scale bench-spark bench-spark-keys bench-curp bench-log bench-deliver bench-consume bench-nexmark postgresql mariadb java browser kafka spark-kafka toxiproxy etcd proxies test test-browser test-libraries test-long test-pyspark test-pythons lint types generate check-generated bench chaos chaos-long chaos-coverage mutations chaos-faults chaos-faults-all model house reference docs spin debootstrap clean
 
 help:
-	@echo "make demo | demo-curp | demo-log | demo-deliver | demo-payments | demo-pipeline | demo-nexmark | demo-spark | toxiproxy | etcd | package | test | test-browser | test-libraries | test-long | test-pyspark | test-pythons | mutations | chaos | chaos-long | chaos-coverage | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-spark | bench-spark-keys | bench-curp | bench-log | bench-deliver | bench-consume | bench-nexmark | house | reference | docs | clean"
+	@echo "make demo | demo-picture | demo-curp | demo-log | demo-deliver | demo-payments | demo-pipeline | demo-nexmark | demo-spark | toxiproxy | etcd | package | test | test-browser | test-libraries | test-long | test-pyspark | test-pythons | mutations | chaos | chaos-long | chaos-coverage | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-spark | bench-spark-keys | bench-curp | bench-log | bench-deliver | bench-consume | bench-nexmark | house | reference | docs | clean"
 
 # Stages: each adds an extra of pyproject.toml to $(VENV). The sizes are those of $(VENV) with
 # that stage alone, Python's own included.
@@ -113,10 +113,14 @@ $(GEN_INSTALLED): | $(PYTHON)
 # memory if it has room. TEST_DIR=/tmp puts them on the disk.
 TEST_DIR ?= $(shell [ "$$(df -k --output=avail /dev/shm 2>/dev/null | tail -n 1)" -gt 8000000 ] \
   2>/dev/null && echo /dev/shm || echo "$${TMPDIR:-/tmp}")
-demo demo-curp demo-log demo-deliver demo-payments: export TMPDIR = $(TEST_DIR)
+demo demo-picture demo-curp demo-log demo-deliver demo-payments: export TMPDIR = $(TEST_DIR)
 
 demo: $(call stage,base)
 	@$(PYTHON) -m examples.demo $(DEMO_FLAGS)
+
+# The README's picture of what it counts.
+demo-picture: $(call stage,base)
+	@$(PYTHON) -m examples.demo --picture docs/demo.svg $(DEMO_FLAGS)
 
 demo-spark: $(call stage,flights) java
 	@$(PYTHON) -m examples.flights $(DEMO_FLAGS)

@@ -3,5 +3,6 @@
 ``python -m examples.demo``, or ``make demo``.
 
 - ``payments``: what is paid; ``callers``: by whom; ``run``: one run under faults.
-- ``audit``: what the books say afterwards; ``report``: what is printed.
+- ``audit``: what the books say afterwards; ``report``: what is printed;
+  ``picture``: its table, for the README.
 """

@@ -13,6 +13,7 @@ import itertools
 import signal
 import sys
 import time
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -21,7 +22,8 @@ from chaos.fault_plan import PlannedFault, plan_faults
 from examples.demo.audit import Audit
 from examples.demo.callers import grpc_retries, rifl_retries
 from examples.demo.payments import draw_payments
-from examples.demo.report import json_line, print_schedule, print_table
+from examples.demo.picture import picture
+from examples.demo.report import COLUMNS, json_line, print_schedule, print_table, rows_of
 from examples.demo.run import Run, run
 
 _MOST_PLAIN_RUNS = 3
@@ -73,9 +75,10 @@ def main() -> int:
         dataclasses.replace(plan, behind="rifl-atomic"), "3  rifl, records in its transactions"
     )
 
-    print_table(
-        console, {"gRPC's retries": plain, "rifl, unchanged": rifl_plain, "rifl, atomic": exact}
-    )
+    audits = (plain, rifl_plain, exact)
+    print_table(console, audits)
+    if options.picture:
+        options.picture.write_text(picture(COLUMNS, rows_of(audits)))
     print(
         json_line(
             calls=options.calls,
@@ -98,6 +101,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--resets", type=int, default=6)
     parser.add_argument("--drops", type=int, default=6, help="times answers are dropped")
     parser.add_argument("--kills", type=int, default=4, help="SIGKILLs of the server")
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="an SVG of the table, too")
     options = parser.parse_args()
     if not 1 <= options.threads <= options.calls // 20:
         parser.error("there must be at least 20 calls for each thread")

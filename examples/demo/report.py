@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from chaos.fault_plan import Fault, PlannedFault
 from examples.demo.audit import Audit
 
-__all__ = ["json_line", "print_schedule", "print_table"]
+__all__ = [
+    "COLUMNS",
+    "FIELDS",
+    "Cell",
+    "Row",
+    "json_line",
+    "print_schedule",
+    "print_table",
+    "rows_of",
+]
 
-_ROWS = {
+COLUMNS = ("gRPC's retries", "rifl, unchanged", "rifl, atomic")
+# What each line counts.
+FIELDS = {
     "calls": "calls",
     "effects (lines on the statement)": "effects",
     "duplicates": "duplicates",
@@ -23,6 +36,39 @@ _ROWS = {
     "replayed": "replayed",
     "accounts with a wrong balance": "wrong_accounts",
 }
+_MUST_BE_ZERO = ("duplicates", "lost", "wrong_receipts", "wrong_accounts")
+_STYLES = {"good": "green", "bad": "bold red", "": ""}
+
+
+class Cell(NamedTuple):
+    """A count, and whether it is what must be zero."""
+
+    text: str
+    verdict: Literal["good", "bad", ""] = ""
+
+
+class Row(NamedTuple):
+    """A line of the table: one cell a run."""
+
+    label: str
+    cells: tuple[Cell, ...]
+
+
+def rows_of(runs: Sequence[Audit]) -> list[Row]:
+    """Return the lines of the table: counts, then money."""
+    counts = [
+        Row(label, tuple(_cell(field, getattr(audit, field)) for audit in runs))
+        for label, field in FIELDS.items()
+    ]
+    money = {
+        "balance of the bank": [audit.balance_cents for audit in runs],
+        "expected": [audit.expected_cents for audit in runs],
+        "too much": [audit.balance_cents - audit.expected_cents for audit in runs],
+    }
+    return counts + [
+        Row(label, tuple(Cell(f"{cents / 100:,.2f}") for cents in each))
+        for label, each in money.items()
+    ]
 
 
 def print_schedule(console: Console, seed: int, faults: Sequence[PlannedFault]) -> None:
@@ -35,18 +81,16 @@ def print_schedule(console: Console, seed: int, faults: Sequence[PlannedFault]) 
     console.print("  " + " · ".join(map(str, faults)), highlight=False, style="dim")
 
 
-def print_table(console: Console, runs: Mapping[str, Audit]) -> None:
+def print_table(console: Console, runs: Sequence[Audit]) -> None:
     """One column a run; what must be zero is red when it is not."""
     table = Table(title="The bank's books, counted afterwards")
     table.add_column("")
-    for name in runs:
+    for name in COLUMNS:
         table.add_column(name, justify="right")
-    for label, field in _ROWS.items():
-        table.add_row(label, *(_cell(field, getattr(audit, field)) for audit in runs.values()))
-    table.add_section()
-    table.add_row("balance of the bank", *(_money(a.balance_cents) for a in runs.values()))
-    table.add_row("expected", *(_money(a.expected_cents) for a in runs.values()))
-    table.add_row("too much", *(_money(a.balance_cents - a.expected_cents) for a in runs.values()))
+    for number, row in enumerate(rows_of(runs)):
+        if number == len(FIELDS):
+            table.add_section()
+        table.add_row(row.label, *(Text(text, _STYLES[how]) for text, how in row.cells))
     console.print(table)
 
 
@@ -56,18 +100,13 @@ def json_line(
     """Everything counted, on one line; ``rifl_`` without more is the exact run."""
     counted: dict[str, object] = {"calls": calls, "seed": seed, "seconds": round(seconds, 1)}
     for prefix, audit in (("plain", plain), ("rifl_plain", rifl_plain), ("rifl", rifl)):
-        for field in (*_ROWS.values(), "balance_cents", "expected_cents"):
+        for field in (*FIELDS.values(), "balance_cents", "expected_cents"):
             if field != "calls":
                 counted[f"{prefix}_{field}"] = getattr(audit, field)
     return json.dumps(counted)
 
 
-def _cell(field: str, count: int) -> str:
-    must_be_zero = field in ("duplicates", "lost", "wrong_receipts", "wrong_accounts")
-    if not must_be_zero:
-        return f"{count:,}"
-    return f"[bold red]{count:,}[/]" if count else "[green]0[/]"
-
-
-def _money(cents: int) -> str:
-    return f"{cents / 100:,.2f}"
+def _cell(field: str, count: int) -> Cell:
+    if field not in _MUST_BE_ZERO:
+        return Cell(f"{count:,}")
+    return Cell(f"{count:,}", "bad" if count else "good")

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from examples.demo.audit import Audit
+from examples.demo.picture import picture
+from examples.demo.report import COLUMNS, FIELDS, rows_of
 
 ROOT = Path(__file__).parents[2]
 CALLS = 300
@@ -71,3 +76,31 @@ def test_demo_prints_its_faults(demo: subprocess.CompletedProcess[str]) -> None:
     """The schedule of seeded faults is on the screen before the table."""
     schedule, table = demo.stdout.find("KILL -9"), demo.stdout.find("counted afterwards")
     assert 0 <= schedule < table
+
+
+def test_the_picture_is_what_the_demo_would_draw() -> None:
+    """docs/demo.svg has today's rows, columns and looks: else run ``make demo-picture``."""
+    drawn = (ROOT / "docs/demo.svg").read_text()
+    # The title, the columns' names, then row by row.
+    _, *rest = re.findall(r"<text[^>]*>([^<]*)</text>", drawn)[len(COLUMNS) :]
+    rows = {
+        label: counts for label, *counts in zip(*[iter(rest)] * (1 + len(COLUMNS)), strict=True)
+    }
+    number = [
+        {label: int(counts[at].replace(",", "").replace(".", "")) for label, counts in rows.items()}
+        for at in range(len(COLUMNS))
+    ]
+    audits = [
+        Audit(
+            **{field: counted[label] for label, field in FIELDS.items()},
+            balance_cents=counted["balance of the bank"],
+            expected_cents=counted["expected"],
+        )
+        for counted in number
+    ]
+    assert picture(COLUMNS, rows_of(audits)) == drawn
+    plain, unchanged, exact = audits
+    assert plain.duplicates
+    assert unchanged.exact
+    assert exact.exact
+    assert exact.effects == exact.calls
