@@ -198,7 +198,7 @@ def test_every_page_and_example_is_linked() -> None:
         if 'if __name__ == "__main__":' in path.read_text()
     }
     listed = page("examples.md").read_text()
-    assert [name for name in sorted(examples) if f"(../../examples/{name}.py)" not in listed] == []
+    assert [name for name in sorted(examples) if f"`examples/{name}.py`" not in listed] == []
 
 
 @pytest.mark.parametrize("opened", [README, *PAGES], ids=lambda each: each.name)
@@ -211,6 +211,13 @@ def test_links_lead_somewhere(opened: Path) -> None:
             headings = re.findall(r"^#+ (.*)$", linked.read_text(), re.MULTILINE)
             anchors = [re.sub(r"[^\w -]", "", each).lower().replace(" ", "-") for each in headings]
             assert anchor in anchors, f"{target}#{anchor}"
+
+
+@pytest.mark.parametrize("opened", PAGES, ids=lambda each: each.name)
+def test_links_stay_on_the_site(opened: Path) -> None:
+    """A page leads to pages: the site, which has them alone, checks no other link."""
+    targets = re.findall(r"\]\((?!https?:)([^)#]+)", opened.read_text())
+    assert [to for to in targets if DOCS not in (opened.parent / to).resolve().parents] == []
 
 
 def test_the_tour_names_what_is_there() -> None:

@@ -23,4 +23,4 @@ def test_every_recipe_is_on_the_page() -> None:
     """Each example that can be run is linked from the page."""
     runnable = [name for name, text in EXAMPLES.items() if "def main()" in text]
     assert len(runnable) >= 4
-    assert [name for name in runnable if f"(../../examples/recipes/{name})" not in PAGE] == []
+    assert [name for name in runnable if f"`examples/recipes/{name}`" not in PAGE] == []
