@@ -84,7 +84,7 @@ def pages() -> dict[str, str]:
 def _module(module: ModuleType) -> str:
     name = module.__name__
     lines = [
-        f"# `{name}`",
+        f"# The module `{name}`",
         "",
         f"On this page you can look up each public name of `{name}`. The code writes it: "
         "`make reference`.",
@@ -244,7 +244,7 @@ def _closed(block: list[str]) -> Iterator[str]:
 
 def _command(parser: argparse.ArgumentParser) -> str:
     lines = [
-        f"# `{parser.prog}`",
+        f"# The command `{parser.prog}`",
         "",
         f"On this page you can look up each option of `{parser.prog}`. The code writes it: "
         "`make reference`.",
