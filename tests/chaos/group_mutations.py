@@ -22,7 +22,7 @@ from curp._core.state import GroupState, Witnessed
 from curp._core.steps import Sync
 from curp._core.witness_table import WitnessMode, WitnessTable, WitnessVerdict
 from curp._replica import (
-    engine,
+    group_engine,
     group_store,
     leading,
     lease_keeper,
@@ -310,7 +310,7 @@ def refusal_not_logged() -> AbstractContextManager[Any]:
     for owner, name, value in (
         (GroupCall, "leader_answered", leader_answered),
         (group_store, "not_by_log", lambda error, call: error),
-        (engine, "not_by_log", lambda error, call: error),
+        (group_engine, "not_by_log", lambda error, call: error),
         (Proposals, "known", lambda self, client_id: False),
     ):
         stack.enter_context(unittest.mock.patch.object(owner, name, value))
