@@ -11,8 +11,8 @@ import gc
 import os
 import pickle
 import sqlite3
-import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +22,7 @@ import psycopg
 
 import sharedlog
 import sharedlog.aio
+from tests.helpers.forked import Forked
 from tests.sharedlog.faulty import faulty
 from tests.sharedlog.reads import texts
 
@@ -30,9 +31,16 @@ LARGE = [f"{number:04}" + "x" * 60_000 for number in range(40)]
 
 def forks(scenario: str, url: str) -> None:
     """Have a process do it; raises what it printed if something was not as it should be."""
-    command = [sys.executable, "-m", "tests.sharedlog.log.forking", scenario, url]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    arguments = ["tests.sharedlog.log.forking", scenario, url]
+    with tempfile.TemporaryFile() as errors:
+        with Forked(arguments, stderr=errors, text=True) as process:
+            try:
+                code = process.wait(100)
+            finally:
+                process.kill()
+            said = process.stdout.read()
+        errors.seek(0)
+        assert code == 0, said + errors.read().decode()
 
 
 def _in_child(called: Callable[[], object]) -> object:
