@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -47,7 +46,7 @@ class Disk:
         """Lose everything."""
         if self._keeper is not None:
             self._keeper.close()
-        self.path = Path(f"/rifl-{os.getpid()}-{next(_numbers)}")
+        self.path = Path(f"/rifl-{next(_numbers)}")
         self._keeper = self.connect()
 
     def holds_a_store(self) -> bool:

@@ -7,7 +7,7 @@ from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from contextvars import Context
+from contextvars import Context, copy_context
 from typing import Any
 
 from chaos.sim.loop import Process, Timer
@@ -31,12 +31,10 @@ class EventLoop(asyncio.AbstractEventLoop):
     def __init__(self, process: Process, broken: Callable[[str], None]) -> None:
         self.process = process
         self._broken = broken
-        self._ready: deque[asyncio.Handle] = deque()
+        self._ready: deque[_Handle] = deque()
         self._woken = False
-        # By their handles' identities: handles are equal to each other.
-        self._timers: dict[int, Timer] = {}
         # What a task is about dies with its process, and not when somebody collects it.
-        self.tasks: dict[asyncio.Task[Any], None] = {}
+        self._tasks: list[asyncio.Task[Any]] = []
 
     # What asyncio asks of a loop.
 
@@ -69,15 +67,16 @@ class EventLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.Task[Any]:
         """Return a task of this loop."""
         task = asyncio.Task(coro, loop=self, name=name, context=context)
-        self.tasks[task] = None
-        task.add_done_callback(self._forget)
+        self._tasks.append(task)
+        if getattr(coro, "__qualname__", "") in _LASTING:
+            task.add_done_callback(self._judge)
         return task
 
     def call_soon(  # type: ignore[override]  # as above
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> asyncio.Handle:
+    ) -> _Handle:
         """Have something happen in this moment."""
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = _Handle(callback, args, context)
         self._ready.append(handle)
         if not self._woken:
             self._woken = True
@@ -92,7 +91,7 @@ class EventLoop(asyncio.AbstractEventLoop):
         callback: Callable[..., object],
         *args: Any,
         context: Context | None = None,
-    ) -> asyncio.TimerHandle:
+    ) -> _Handle:
         """Have something happen after so many seconds."""
         return self.call_at(self.time() + max(delay, 0.0), callback, *args, context=context)
 
@@ -102,16 +101,11 @@ class EventLoop(asyncio.AbstractEventLoop):
         callback: Callable[..., object],
         *args: Any,
         context: Context | None = None,
-    ) -> asyncio.TimerHandle:
+    ) -> _Handle:
         """Have something happen at a time."""
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
-        self._timers[id(handle)] = self.process.at(when, self._due, handle)
+        handle = _Handle(callback, args, context)
+        handle.timer = self.process.at(when, self._due, handle)
         return handle
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        timer = self._timers.pop(id(handle), None)
-        if timer is not None:
-            timer.cancel()
 
     async def run_in_executor(  # type: ignore[override]  # as above
         self, executor: Any, func: Callable[..., Any], *args: Any
@@ -132,38 +126,64 @@ class EventLoop(asyncio.AbstractEventLoop):
     def forget(self) -> None:
         """End what its process left, when the run is over and judged."""
         self.process.alive = False
-        for task in list(self.tasks):
+        for task in self._tasks:
+            if task.done():
+                continue
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             for _ in range(3):
                 # One that waits in a ``finally`` is asked again.
                 with suppress(RuntimeError, StopIteration):
                     task.get_coro().close()
-        self.tasks.clear()
+        self._tasks.clear()
 
-    def _forget(self, task: asyncio.Task[Any]) -> None:
-        self.tasks.pop(task, None)
-        name = getattr(task.get_coro(), "__qualname__", "")
-        if name in _LASTING and not task.cancelled() and (error := task.exception()) is not None:
+    def _judge(self, task: asyncio.Task[Any]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            name = getattr(task.get_coro(), "__qualname__", "")
             self._broken(f"{name} has ended: {type(error).__name__}: {error}")
 
-    def _due(self, handle: asyncio.TimerHandle) -> None:
-        del self._timers[id(handle)]
+    def _due(self, handle: _Handle) -> None:
         self._ready.append(handle)
         self._turn()
 
     def _turn(self) -> None:
         """Do what is ready, until nothing is."""
         self._woken = True
+        ready, process = self._ready, self.process
         before = events._get_running_loop()
         events._set_running_loop(self)
         try:
             for _ in range(_MOST_AT_ONCE):
-                if not self._ready or not self.process.alive:
+                if not ready or not process.alive:
                     return
-                handle = self._ready.popleft()
-                if not handle.cancelled():
-                    handle._run()
+                handle = ready.popleft()
+                if handle.callback is not None:
+                    try:
+                        handle.context.run(handle.callback, *handle.args)
+                    except (SystemExit, KeyboardInterrupt):
+                        raise
+                    except BaseException as error:  # noqa: BLE001 - for the run's judge
+                        self._broken(f"a callback raised {type(error).__name__}: {error}")
             raise AssertionError(f"{self.process.name} never waits")
         finally:
             self._woken = False
             events._set_running_loop(before)
+
+
+class _Handle:
+    """What ``asyncio.Handle`` and ``TimerHandle`` are to who cancels one; half of their cost."""
+
+    __slots__ = ("args", "callback", "context", "timer")
+
+    def __init__(
+        self, callback: Callable[..., object], args: tuple[Any, ...], context: Context | None
+    ) -> None:
+        self.callback: Callable[..., object] | None = callback
+        self.args = args
+        self.context = copy_context() if context is None else context
+        self.timer: Timer | None = None
+
+    def cancel(self) -> None:
+        """Have it not happen."""
+        self.callback = None
+        if self.timer is not None:
+            self.timer.cancel()

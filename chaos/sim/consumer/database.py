@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -45,7 +44,7 @@ class Database:
         self.table = Table(CONSUMER, SQLITE)
         self.calls = CallRows(CONSUMER, SQLITE)
         # As long as somebody has it open the file is there.
-        self._name = f"/consumer-{os.getpid()}-{next(_numbers)}"
+        self._name = f"/consumer-{next(_numbers)}"
         self._connection = self._seen = self._opened(sqlite3.Connection)
         for each in (self.table.create, self.calls.create, *_TABLES):
             self._connection.execute(each)
