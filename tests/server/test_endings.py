@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-import psycopg
 import pytest
 
 import rifl
@@ -41,12 +40,13 @@ class World:
         self,
         url: str,
         file: Any,
-        connect: Callable[[], Any],
+        reader: Any,
         drivers: dict[str, type[Driver]],
         table: str,
     ) -> None:
         self.url, self.file, self.drivers = url, file, drivers
-        self._connect, self._table = connect, table
+        # Beside the handlers, each statement in a transaction of its own.
+        self._reader, self._table = reader, table
         self._way: Way
         self._driver: Driver
         self._returns = False
@@ -96,9 +96,9 @@ class World:
             # For good: it is not run again.
             again = client.call(METHOD, what.encode(), seq, attempt=2)
             assert (again.reason, again.outcome) == ("OUTCOME_UNKNOWN", "unknown")
-        with contextlib.closing(self._connect()) as connection:
-            rows = connection.execute(f"SELECT name FROM {self._table}").fetchall()  # noqa: S608
-        return told, [name for (name,) in rows].count(what)
+        counted = f"SELECT count(*) FROM {self._table} WHERE name = '{what}'"  # noqa: S608 - ours
+        ((effects,),) = self._reader.execute(counted).fetchall()
+        return told, effects
 
     def becomes(self, driver: str, way: Way) -> str:
         """Return what the docs say about a way to end a transaction."""
@@ -141,7 +141,7 @@ def served(world: World) -> Iterator[World]:
 def sqlite(tmp_path_factory: Any) -> Iterator[World]:
     """Handlers over a SQLite store."""
     file = tmp_path_factory.mktemp("endings") / "s.db"
-    with contextlib.closing(sqlite3.connect(file)) as connection:
+    with contextlib.closing(sqlite3.connect(file, timeout=10)) as connection:
         connection.executescript(
             "CREATE TABLE effects (name TEXT); CREATE TABLE one (n INTEGER PRIMARY KEY);"
             "CREATE TABLE other (n INTEGER); INSERT INTO one VALUES (1);"
@@ -150,27 +150,23 @@ def sqlite(tmp_path_factory: Any) -> Iterator[World]:
             "CREATE TRIGGER raises BEFORE INSERT ON raising "
             "BEGIN SELECT RAISE(ROLLBACK, 'no'); END;"
         )
-    world = World(
-        f"sqlite:///{file}", file, lambda: sqlite3.connect(file, timeout=10), OVER_SQLITE, "effects"
-    )
-    with served(world):
-        yield world
+        with served(World(f"sqlite:///{file}", file, connection, OVER_SQLITE, "effects")) as world:
+            yield world
 
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[World]:
     """Handlers over a PostgreSQL store."""
     server = PostgresServer(max_prepared_transactions="40")
-    with server.connect() as connection:
+    with server.connect(autocommit=True) as connection:
         connection.execute(
             "CREATE TABLE effects (name text); CREATE ROLE nobody_in_particular; "
             "GRANT INSERT ON effects TO nobody_in_particular"
         )
-    world = World(
-        server.url(), None, lambda: psycopg.connect(server.url()), OVER_POSTGRES, "public.effects"
-    )
-    with served(world):
-        yield world
+        with served(
+            World(server.url(), None, connection, OVER_POSTGRES, "public.effects")
+        ) as world:
+            yield world
     server.stop()
 
 
@@ -206,10 +202,9 @@ def mariadb(shared_mariadb: Any) -> Iterator[World]:
             "INSERT INTO effects VALUES ('of the procedure'); COMMIT; END",
         ):
             reader.execute(statement)
-    url = server.url(prefix="endings_")
-    world = World(url, None, lambda: Reader(server.connect()), OVER_MARIADB, "effects")
-    with served(world):
-        yield world
+        url = server.url(prefix="endings_")
+        with served(World(url, None, reader, OVER_MARIADB, "effects")) as world:
+            yield world
 
 
 def check_rows(world: World, ways: dict[str, Way]) -> None:
