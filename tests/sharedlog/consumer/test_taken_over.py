@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import ExitStack
 
 import pytest
 
@@ -16,6 +17,7 @@ from sharedlog._consumer.hanging import Hanging
 from sharedlog._consumer.tables import SQLITE, Table
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.consumer.members import Gone, term_s
+from tests.helpers.forked import Forked
 from tests.sharedlog.consumer import holding_process
 
 
@@ -109,11 +111,10 @@ def test_the_lease_follows_the_longest_run():
 def test_a_handler_that_holds_the_interpreter_is_not_buried(tmp_path):
     """For three seconds, with two processes and a lease of 1.2: it comes to its end, once (T5)."""
     url = holding_process.prepare(tmp_path)
-    command = [sys.executable, "-m", "tests.sharedlog.consumer.holding_process", str(tmp_path)]
-    with sharedlog.open(url) as log:
+    command = ["tests.sharedlog.consumer.holding_process", str(tmp_path)]
+    with sharedlog.open(url) as log, ExitStack() as stack:
         processes = [
-            subprocess.Popen([*command, "3"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-            for _ in range(2)
+            stack.enter_context(Forked([*command, "3"], with_input=True)) for _ in range(2)
         ]
         try:
             for each in processes:
@@ -127,7 +128,6 @@ def test_a_handler_that_holds_the_interpreter_is_not_buried(tmp_path):
         finally:
             for each in processes:
                 each.kill()
-                each.communicate()
         assert list(log.read("dead", 0)) == []
     # Each process that began with it had it taken away at most.
     assert holding_process.begun(tmp_path).count("holds") <= 8
@@ -136,21 +136,18 @@ def test_a_handler_that_holds_the_interpreter_is_not_buried(tmp_path):
 def test_a_process_that_is_killed_by_a_message_counts(tmp_path):
     """Each death is an attempt, as it is evident: after two the message is a dead letter (T5)."""
     url = holding_process.prepare(tmp_path)
-    command = [sys.executable, "-m", "tests.sharedlog.consumer.holding_process", str(tmp_path)]
+    command = ["tests.sharedlog.consumer.holding_process", str(tmp_path)]
     with sharedlog.open(url) as log:
         log.publish("orders", "kills", key="a")
         log.publish("orders", "next", key="a")
         for _ in range(4):
-            process = subprocess.Popen(
-                [*command, "0"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-            )
-            try:
-                waits = threading.Event()
-                while process.poll() is None and effects(log) != ["next"]:
-                    waits.wait(0.05)
-            finally:
-                process.kill()
-                process.communicate()
+            with Forked([*command, "0"], with_input=True) as process:
+                try:
+                    waits = threading.Event()
+                    while process.poll() is None and effects(log) != ["next"]:
+                        waits.wait(0.05)
+                finally:
+                    process.kill()
         assert effects(log) == ["next"]
         (letter,) = log.read("dead", 0)
     assert letter.headers["dead-letter-error"] == b"the process ended while it ran, each time"

@@ -12,6 +12,7 @@ import pytest
 
 import sharedlog
 from sharedlog._core.player.rows import all_told
+from tests.helpers.forked import Forked
 from tests.helpers.ports import free_port
 from tests.sharedlog.player.dying_target import KILLS, ran
 from tests.sharedlog.player.target_process import METHOD, effects, noted, prepare
@@ -35,10 +36,7 @@ class Processes:
         self.url = f"sqlite:///{directory / 'log.db'}"
 
     def _begun(self, *arguments):
-        command = [sys.executable, "-m", *arguments]
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        process = Forked(arguments, with_input=True, text=True)
         self._stack.callback(self._end, process)
         assert process.stdout.readline()
         return process
