@@ -18,7 +18,8 @@ What goes wrong:
 - ``planned``: what a schedule is made of.
 - ``schedule``: a schedule, drawn from a seed: ``call_schedule``, ``fault_schedule``, with
   ``shared_keys``, ``stream_schedule``, ``unclaimed_schedule``, and ``coincidences``, which are
-  ``server_coincidences`` and ``group_coincidences``: a ``changed_schedule`` each.
+  ``server_coincidences`` and ``group_coincidences``: a ``changed_schedule`` each. At rare points
+  faults strike ``in_turn``, by ``turns``.
 - ``fault_coverage``: which faults each kind of deployment meets, and must meet.
 
 What it goes wrong in:

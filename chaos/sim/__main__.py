@@ -20,6 +20,7 @@ from chaos.sim.consumer.schedule import ONE_IN as CONSUMERS
 from chaos.sim.fault_coverage import KINDS, REQUIRED
 from chaos.sim.player.schedule import ONE_IN as PLAYERS
 from chaos.sim.pool import Tally, quiet, run_many
+from chaos.sim.query.schedule import ONE_IN as QUERIES
 from chaos.sim.report import lines, unhit
 from chaos.sim.run import Result, simulate
 from chaos.sim.schedule import draw
@@ -28,8 +29,9 @@ from chaos.sim.shrink import shrink
 _SHOWN = 5
 # Deployments of one server: with and without a disk.
 _ONE_SERVER = ("memory", "sqlite")
-# Of how many seeds one is run, where other kinds are run, too: such a one takes longer.
-_ONE_IN = {"query": 3, "player": PLAYERS, "consumer": CONSUMERS}
+# Where other kinds are run, too, one seed of so many is run, which stands for one of so many of
+# its kind: such a schedule takes longer, and has faults in turn.
+_ONE_IN = {"query": (QUERIES, QUERIES), "player": (9, PLAYERS), "consumer": (CONSUMERS, CONSUMERS)}
 _interrupted = threading.Event()
 
 
@@ -93,13 +95,15 @@ def _work(kinds: list[str], seeds: range) -> list[tuple[str, int]]:
     Beside others of some kinds fewer.
     """
     both = set(_ONE_SERVER) <= set(kinds)
-
-    def runs(kind: str, seed: int) -> bool:
-        if kind in _ONE_SERVER:
-            return not both or kind == _ONE_SERVER[seed % 2]
-        return len(kinds) == 1 or seed % _ONE_IN.get(kind, 1) == 0
-
-    return [(kind, seed) for seed in seeds for kind in kinds if runs(kind, seed)]
+    found = []
+    for seed in seeds:
+        for kind in kinds:
+            if kind in _ONE_SERVER and both and kind != _ONE_SERVER[seed % 2]:
+                continue
+            each, stands_for = _ONE_IN.get(kind, (1, 1)) if len(kinds) > 1 else (1, 1)
+            if seed % each == 0:
+                found.append((kind, seed // each * stands_for))
+    return found
 
 
 def _tell(result: Result) -> None:

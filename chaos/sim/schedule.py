@@ -10,6 +10,7 @@ from chaos.sim.coincidences import add_coincidences
 from chaos.sim.consumer.schedule import draw_consumer
 from chaos.sim.fault_schedule import draw_faults
 from chaos.sim.faults import LEADER, Fault, PlannedFault, Point
+from chaos.sim.in_turn import add_in_turn, has_turn
 from chaos.sim.log.schedule import draw_log
 from chaos.sim.planned import ACTIVE_S, PlannedCall, Schedule, Setting
 from chaos.sim.player.schedule import draw_player
@@ -100,7 +101,9 @@ def draw(kind: str, seed: int) -> Schedule:
         dice = Random(f"{kind} {seed} first calls")  # noqa: S311 - repeatable, not secret
         calls, faults = _die_after_a_first_row(calls, faults, dice)
     if kind == "sqlite" and not any(call.plain for call in calls):
-        faults = _restore(faults, Random(f"{kind} {seed} restored"))  # noqa: S311
+        dice = Random(f"{kind} {seed} restored")  # noqa: S311 - repeatable, not secret
+        if dice.random() < _RESTORED or has_turn(seed):
+            faults = _restore(faults, dice)
     if kind == "sqlite":
         faults = _catch_first_calls(faults, Random(f"{kind} {seed} first calls"))  # noqa: S311
     if kind == "memory":
@@ -115,7 +118,7 @@ def draw(kind: str, seed: int) -> Schedule:
         dice = Random(f"{kind} {seed} skipped")  # noqa: S311 - repeatable, not secret
         calls = tuple(replace(call, unrecorded=dice.random() < _SKIPPED) for call in calls)
     schedule = Schedule(kind, seed, setting, calls, faults, closings)
-    return add_coincidences(schedule, ACTIVE_S)
+    return add_in_turn(add_coincidences(schedule, ACTIVE_S), ACTIVE_S)
 
 
 def _poison(calls: tuple[PlannedCall, ...], random: Random) -> tuple[PlannedCall, ...]:
@@ -133,9 +136,7 @@ def _poison(calls: tuple[PlannedCall, ...], random: Random) -> tuple[PlannedCall
 
 
 def _restore(faults: tuple[PlannedFault, ...], random: Random) -> tuple[PlannedFault, ...]:
-    """Have some stores go on with a backup that was made a while before."""
-    if random.random() >= _RESTORED:
-        return faults
+    """Have a store go on with a backup that was made a while before."""
     at, seconds = random.uniform(1.0, 0.6 * ACTIVE_S), random.uniform(1.0, 6.0)
     added = [PlannedFault(at, Fault.RESTORE, seconds, 0, 0.0, None)]
     # Meanwhile ids are granted that the backup knows nothing of, as it does again.

@@ -10,6 +10,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from chaos.sim.faults import ALL, Fault, PlannedFault, Point
+from chaos.sim.in_turn import has_turn
 from chaos.sim.service import REQUEST_STREAMS
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def add_streams(
     if kind not in _KINDS:
         return calls, faults
     dice = Random(f"{kind} {seed} streams")  # noqa: S311 - repeatable, not secret
-    if dice.random() >= _SHARE:
+    if dice.random() >= _SHARE and not has_turn(seed):
         return calls, faults
     made: list[PlannedCall] = []
     # A row that several tasks send is the same call for all of them.
@@ -54,7 +55,13 @@ def add_streams(
         if call.number not in chosen:
             methods = _STREAMS_OF.get(call.method, ())
             stream = methods and dice.random() < _CALLS_SHARE
-            chosen[call.number] = _as_stream(call, dice.choice(methods), dice) if stream else call
+            made_of = _as_stream(call, dice.choice(methods), dice) if stream else call
+            if stream and has_turn(seed):
+                # So that there is a half of it.
+                made_of = replace(
+                    made_of, messages=max(2, made_of.messages), pace_s=max(0.002, made_of.pace_s)
+                )
+            chosen[call.number] = made_of
         first = chosen[call.number]
         made.append(replace(first, client=call.client, at=call.at) if first.messages else call)
     aimed = [_aimed(point, dice, setting, active_s) for point in (Point.HALF_READ, Point.HALF_MADE)]

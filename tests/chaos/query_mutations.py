@@ -158,7 +158,7 @@ BROKEN: tuple[tuple[str, str, Callable[[], _Patch], int], ...] = (
     ("a batch of another checkpoint", "§16", checkpoints_not_told_apart, 1),
     ("producers of a live plan removed", "§16", live_plan_cleaned, 1),
     ("producers of late tasks kept", "§16", not_cleaned, 1),
-    ("a plan abandoned without its query", "§16", abandoned_without_its_row, 9),
+    ("a plan abandoned without its query", "§16", abandoned_without_its_row, 17),
     ("a forgotten query begun anew by who is late", "§16", forgotten_rows_removed, 13),
     ("a write begun anew by a late copy", "§16", writes_begun_whatever_was_drawn, 5),
     ("a range read behind its end", "§16", range_without_an_end, 1),

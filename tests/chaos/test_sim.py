@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import patch
@@ -18,6 +19,8 @@ from chaos.sim.consumer.schedule import ONE_IN, STORES
 from chaos.sim.fault_coverage import FAULTS, KINDS, REQUIRED
 from chaos.sim.faults import ALL, Fault, Point
 from chaos.sim.group import GroupDeployment
+from chaos.sim.group_coincidences import FAILING
+from chaos.sim.in_turn import has_turn
 from chaos.sim.player.schedule import ONE_IN as ONE_IN_OF_PLAYERS
 from chaos.sim.run import simulate
 from chaos.sim.schedule import draw
@@ -91,6 +94,35 @@ def test_players_have_all_faults_that_can_be_aimed_in_turn() -> None:
     required = {cell for cell in REQUIRED["player"] if cell[0] in {fault for fault, _ in drawn}}
     beside = ("idle", "target-in-", "target-says-where-it-is", "delivery-answer")
     assert drawn == {cell for cell in required if not cell[1].startswith(beside)}
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "replicas", "spark", "query"])
+def test_what_is_aimed_in_turn_is_all_that_ends_or_stops_a_process(kind: str) -> None:
+    """Two hundred seeds of those that `make chaos` runs aim at all of it twice (DESIGN §2)."""
+    drawn: Counter[tuple[str, str]] = Counter()
+    for seed in range(kind == "sqlite", 400, 2):
+        for each in draw(kind, seed).faults:
+            if each.target == ALL and each.aim is not None:
+                drawn[each.fault.value, each.aim.value] += 1
+    ends = {each.value for each in (Fault.CRASH, Fault.CRASH_DISK, Fault.STOP, Fault.DRAIN)}
+    # These strike at nothing in particular, or have schedules of their own.
+    beside = {each.value for each in (Point.IDLE, Point.FIRST, Point.EXPIRED)}
+    wanted = {(fault, at) for fault, at in REQUIRED[kind] if fault in ends and at not in beside}
+    assert wanted
+    assert {cell: drawn[cell] for cell in wanted if drawn[cell] < 2} == {}
+
+
+def test_groups_have_all_that_fails_an_operation_in_turn() -> None:
+    """Of those seeds of a group that have a turn, so many ask for it and fail it there (§7)."""
+    drawn: Counter[tuple[str, str]] = Counter()
+    for seed in range(400):
+        if has_turn(seed):
+            for each in draw("curp", seed).faults:
+                if each.aim is not None:
+                    drawn[each.fault.value, each.aim.value] += 1
+    for failing in FAILING.values():
+        for fault, point in failing:
+            assert drawn[fault.value, point.value] >= 4, (fault, point)
 
 
 def _traces(text: str) -> dict[str, str]:

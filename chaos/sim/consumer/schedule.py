@@ -5,8 +5,9 @@ from __future__ import annotations
 from random import Random
 
 from chaos.sim.consumer.stage import Setup
-from chaos.sim.faults import ALL, Fault, PlannedFault, Point
+from chaos.sim.faults import Fault, PlannedFault, Point
 from chaos.sim.planned import PlannedCall, Schedule, Setting
+from chaos.sim.turns import aimed_in_turn
 
 __all__ = ["ACTIVE_S", "FAULTS", "ONE_IN", "REQUIRED", "STORES", "draw_consumer", "setup_of"]
 
@@ -180,17 +181,8 @@ def _in_turn(seed: int) -> list[PlannedFault]:
     So some schedules of each store, one after the other, have had all that are required.
     """
     random = Random(f"consumer in turn {seed}")  # noqa: S311 - repeatable, not secret
-    turns = _TURNS[STORES[seed % len(STORES)]]
-    turn, apart = seed // (ONE_IN * len(STORES)), len(turns) // _IN_TURN
-    faults = []
-    for each in range(_IN_TURN):
-        fault, point = turns[(turn + each * apart) % len(turns)]
-        at = 0.5 + ACTIVE_S * (each + random.random()) / _IN_TURN
-        seconds = random.choice((0.05, 0.3, 1.0)) * (0.5 + random.random())
-        if fault is Fault.STOP:
-            seconds += random.choice((0.0, 1.5, 3.0))
-        faults.append(PlannedFault(at, fault, seconds, ALL, random.random(), point))
-    return faults
+    turns, turn = _TURNS[STORES[seed % len(STORES)]], seed // (ONE_IN * len(STORES))
+    return aimed_in_turn(random, turns, turn, _IN_TURN, ACTIVE_S, (0.0, 1.5, 3.0))
 
 
 def _draw_fault(random: Random) -> PlannedFault:

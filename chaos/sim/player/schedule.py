@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
-from chaos.sim.faults import ALL, Fault, PlannedFault, Point
+from chaos.sim.faults import Fault, PlannedFault, Point
 from chaos.sim.planned import PlannedCall, Schedule, Setting
+from chaos.sim.turns import aimed_in_turn
 
 __all__ = ["ACTIVE_S", "CALM", "FAULTS", "ONE_IN", "REQUIRED", "draw_player", "kills"]
 
@@ -169,16 +170,9 @@ def kills(seed: int) -> bool:
 def _in_turn(seed: int) -> list[PlannedFault]:
     """Draw faults that strike at their points: each such schedule has the next ones."""
     random = Random(f"player in turn {seed}")  # noqa: S311 - repeatable, not secret
-    turn, apart = seed // ONE_IN, len(_TURNS) // _IN_TURN
     # Those that are calm have none.
-    turn -= turn // CALM
-    faults = []
-    for each in range(_IN_TURN):
-        fault, point = _TURNS[(turn + each * apart) % len(_TURNS)]
-        at = 0.5 + ACTIVE_S * (each + random.random()) / _IN_TURN
-        seconds = random.choice((0.05, 0.3, 1.0)) * (0.5 + random.random())
-        faults.append(PlannedFault(at, fault, seconds, ALL, random.random(), point))
-    return faults
+    turn = seed // ONE_IN - seed // ONE_IN // CALM
+    return aimed_in_turn(random, _TURNS, turn, _IN_TURN, ACTIVE_S)
 
 
 def _draw_fault(random: Random) -> PlannedFault:

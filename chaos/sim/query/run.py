@@ -29,6 +29,7 @@ __all__ = ["simulate_query"]
 
 _AFTERMATH_S = 30.0
 _COPIES = 2
+_OF_SERVERS = (Fault.STORE_LOSS, Fault.STORE_STALL, Fault.DUPLICATE)
 
 
 class _Run:
@@ -66,6 +67,7 @@ class _Run:
         cast.trace("world", "all faults end")
         cast.healed = True
         cast.aims.clear()
+        cast.outages.clear()
         cast.server.heal()
         for actor in self._actors():
             actor.process.stopped_until = 0.0
@@ -143,22 +145,32 @@ class _Run:
 
     def _strike(self, planned: PlannedFault) -> None:
         cast, fault = self.cast, planned.fault
-        server, until = cast.server, cast.loop.now + planned.seconds
         if cast.loop.tracing:
             cast.trace("world", f"fault: {planned}")
-        if planned.aim is not None:
+        if fault in _OF_SERVERS:
+            begin = partial(self._begin, planned)
+            if planned.aim is None:
+                begin()
+            else:
+                cast.outages.setdefault(planned.aim, []).append(begin)
+        elif planned.aim is not None:
             aimed = (partial(_is_for, fault), partial(self._strike_one, planned))
             cast.aims.setdefault(planned.aim, []).append(aimed)
-        elif fault is Fault.STORE_LOSS:
-            server.loss, server.lossy_until = 0.6 * planned.share, until
-        elif fault is Fault.STORE_STALL:
-            server.stalled_until = until
-        elif fault is Fault.DUPLICATE:
-            server.copied_until = until
         else:
             actors = [each for each in self._actors() if _is_for(fault, each)]
             if actors:
                 self._strike_one(planned, actors[planned.target % len(actors)])
+
+    def _begin(self, planned: PlannedFault) -> None:
+        """Have the log's server fail for a while."""
+        server, until = self.cast.server, self.cast.loop.now + planned.seconds
+        if planned.fault is Fault.STORE_LOSS:
+            server.loss = 0.6 * planned.share if planned.aim is None else 1.0
+            server.lossy_until = until
+        elif planned.fault is Fault.STORE_STALL:
+            server.stalled_until = until
+        else:
+            server.copied_until = until
 
     def _strike_one(self, planned: PlannedFault, actor: Actor) -> None:
         cast, fault = self.cast, planned.fault

@@ -7,10 +7,15 @@ from random import Random
 
 from chaos.sim.faults import Fault, PlannedFault, Point
 from chaos.sim.planned import PlannedCall, Schedule, Setting
+from chaos.sim.turns import aimed_in_turn
 
-__all__ = ["ACTIVE_S", "FAULTS", "REQUIRED", "draw_query"]
+__all__ = ["ACTIVE_S", "FAULTS", "ONE_IN", "REQUIRED", "draw_query"]
 
 ACTIVE_S = 9.0
+# One seed in so many is run where other kinds are run, too, and has faults in turn.
+ONE_IN = 3
+# How many such faults a schedule has.
+_IN_TURN = 4
 _ROWS = 200
 FAULTS = (
     Fault.STORE_LOSS,
@@ -55,6 +60,12 @@ REQUIRED = frozenset(
     + [(Fault.COPY.value, point.value) for point in _OF_BATCHES]
     + [(Fault.WALL_JUMP.value, Point.IDLE.value)]
 )
+# Of those the ones that can be aimed: copies are made as somebody asks.
+_TURNS = tuple(
+    (Fault(fault), Point(point))
+    for fault, point in sorted(REQUIRED)
+    if fault not in (Fault.DUPLICATE.value, Fault.WALL_JUMP.value)
+)
 
 
 def draw_query(seed: int) -> Schedule:
@@ -70,6 +81,9 @@ def draw_query(seed: int) -> Schedule:
     if random.random() < 0.5:
         # What one of two copies commits the other one may take for its own.
         faults += [_fault(random, Fault.COPY) for _ in range(random.randint(1, 2))]
+    if not seed % ONE_IN:
+        dice = Random(f"query in turn {seed}")  # noqa: S311 - repeatable, not secret
+        faults += aimed_in_turn(dice, _TURNS, seed // ONE_IN, _IN_TURN, ACTIVE_S)
     # Of some jobs an operator has the names forgotten, once they are done.
     calls = [
         replace(each, method="forgotten")
