@@ -1,33 +1,32 @@
-"""Driver of the product's ``BatchRun``: a batch of calls at a client, by events."""
+"""Driver of the product's ``run_batch``: a batch of calls at a client, on an event loop."""
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
+import grpc.aio
 
 from chaos.check.history import read_value
-from chaos.sim.loop import Process, Timer
+from chaos.sim.event_loop import EventLoop
 from chaos.sim.network import Network
 from chaos.sim.planned import PlannedCall
 from chaos.sim.service import Operation, encode
-from rifl._client.batch import BatchItem, BatchResult, BatchRun, Send
+from rifl._client.aio_channel import run_batch
+from rifl._client.batch import BatchItem, BatchResult
 from rifl._client.state import ClientState
 
 __all__ = ["ClientBatch", "value_of"]
 
 
 class ClientBatch:
-    """One batch, from its begin until ``ended`` is told what became of each item.
-
-    It drives ``BatchRun`` as a thread does that sends and waits.
-    """
+    """One batch, from its begin until ``ended`` is told what became of each item."""
 
     def __init__(
         self,
-        process: Process,
+        events: EventLoop,
         network: Network,
         state: ClientState,
         calls: Sequence[PlannedCall],
@@ -35,84 +34,57 @@ class ClientBatch:
     ) -> None:
         self.planned = calls[0]
         self.calls = calls
-        self._process = process
+        self._events = events
         self._network = network
         self._state = state
         self._ended = ended
-        self._timer: Timer | None = None
-        self._waiting = self._woke = False
+
+    def go(self) -> None:
+        """Begin."""
+        self._events.create_task(self._run())
+
+    async def _run(self) -> None:
+        state: Any = self._state
+        channel: Any = self
         items = [
             BatchItem(
                 encode(Operation(call.number, call.account, call.amount, call.behaviour)),
                 call.key or None,
             )
-            for call in calls
+            for call in self.calls
         ]
-        self._run = BatchRun(
-            state,
-            self.planned.method,
-            items,
-            self.planned.deadline_s,
-            None,
-            self._wake,
-        )
+        method, deadline_s = self.planned.method, self.planned.deadline_s
+        self._ended(self, await run_batch(state, channel, method, items, deadline_s, None))
 
-    def go(self) -> None:
-        """Carry on until something has to be waited for."""
-        while True:
-            step = self._run.next()
-            if step is None:
-                self._ended(self, self._run.results())
-                return
-            if isinstance(step, Send):
-                self._send(step)
-                return
-            if not self._woke:
-                break
-            self._woke = False
-        self._waiting = True
-        if step.until is not None:
-            self._timer = self._process.at(step.until, self._go_on)
+    # What gRPC's channel, and a call of it, is to that.
 
-    def _wake(self) -> None:
-        self._woke = True
-        if self._waiting:
-            # As a thread would: later.
-            self._process.after(0.0, self._go_on)
+    def unary_unary(self, method: str) -> Callable[..., asyncio.Future[bytes]]:
+        """Return what sends requests."""
+        return self._send
 
-    def _go_on(self) -> None:
-        if not self._waiting:
-            return
-        self._waiting = self._woke = False
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self.go()
-
-    def _send(self, step: Send) -> None:
-        router = self._state.router
-        with contextlib.nullcontext() if step.route is None else step.route:
-            target = 0 if router is None else router.choose()
+    def _send(self, body: bytes, *, timeout: float | None, metadata: Any) -> asyncio.Future[bytes]:
+        router, answer = self._state.router, self._events.create_future()
+        target = 0 if router is None else router.choose()
 
         def over(status: Any, reply: bytes | None) -> None:
             if router is not None:
                 router.ended(target, status)
             if status.code() is grpc.StatusCode.OK and reply is not None:
-                self._run.replied(reply)
+                answer.set_result(reply)
             else:
-                self._run.failed(status)
-            self.go()
+                answer.set_exception(_error(status))
 
-        self._network.call(
-            self._process,
-            target,
-            "batch",
-            self.planned.method,
-            step.metadata,
-            step.body,
-            step.timeout_s,
-            over,
-        )
+        process, method = self._events.process, self.planned.method
+        self._network.call(process, target, "batch", method, metadata, body, timeout, over)
+        return answer
+
+
+def _error(status: Any) -> grpc.aio.AioRpcError:
+    initial, trailing = (
+        grpc.aio.Metadata(*(found or ()))
+        for found in (status.initial_metadata(), status.trailing_metadata())
+    )
+    return grpc.aio.AioRpcError(status.code(), initial, trailing, status.details())
 
 
 def value_of(result: BatchResult) -> list[int] | None:

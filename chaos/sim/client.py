@@ -60,6 +60,7 @@ class Client:
         """Begin a life, with calls that could not be made while there was none."""
         setting = self._setting
         self.process = Process(self.world.loop, self.name, rate=self.rate)
+        self._events = self.world.events(self.process)
         settings = Settings(
             retry=RetryPolicy(
                 attempt_timeout_s=setting.attempt_timeout_s, max_elapsed_s=setting.max_elapsed_s
@@ -143,7 +144,7 @@ class Client:
         for planned in calls:
             self._started(planned)
         batch = ClientBatch(
-            self.process,
+            self._events,
             self.world.network,
             self._life.state,
             calls,

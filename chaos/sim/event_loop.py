@@ -18,8 +18,14 @@ __all__ = ["EventLoop"]
 _MOST_AT_ONCE = 100_000
 # How long a call takes that is made in a thread.
 _THREAD_S = 0.0005
-# What a player that leads does for as long as it leads.
-_LASTING = ("Leading._operate", "Leading._keep", "Leading._watched", "MainStream.run")
+# What a player that leads does for as long as it leads, and others that may not fail.
+_LASTING = (
+    "Leading._operate",
+    "Leading._keep",
+    "Leading._watched",
+    "MainStream.run",
+    "ClientBatch._run",
+)
 
 
 class EventLoop(asyncio.AbstractEventLoop):
