@@ -105,7 +105,8 @@ def pack(value: Value, key: bytes | None, about: About | None, now_us: int) -> b
         found = pb.Envelope()
         found.version = VERSION
         found.content_type = content_type
-        found.schema_name = schema_name
+        if schema_name:
+            found.schema_name = schema_name
         found.event_time_us = now_us
         found.body = body
     else:

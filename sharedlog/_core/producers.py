@@ -192,8 +192,10 @@ def append(
     if not messages:
         raise InvalidRequest("an append has at least one message")
     bodies = committed_bodies([envelope for envelope, _ in messages], producer.id, seq)
+    # What ``NewEntry`` does by itself, a third less of it.
+    new = tuple.__new__
     entries = tuple(
-        [NewEntry(body, tags) for body, (_, tags) in zip(bodies, messages, strict=True)]
+        [new(NewEntry, (body, tags)) for body, (_, tags) in zip(bodies, messages, strict=True)]
     )
     fingerprint = fingerprint_of(EntryKind.COMMITTED, messages, ())
     return (yield from once(producer, seq, fingerprint, Commit(entries=entries), fence))

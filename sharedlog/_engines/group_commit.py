@@ -23,14 +23,18 @@ _VAIN = 20
 class PendingCommit(Candidate):
     """One caller's commit on its way; whoever writes it says what became of it."""
 
-    __slots__ = ("_error", "_lsns", "bytes", "commit")
+    __slots__ = ("_error", "_lsns", "commit")
 
     def __init__(self, commit: Commit) -> None:
         super().__init__()
         self.commit = commit
-        self.bytes = sum([len(body) for body, _ in commit.entries])
         self._lsns: Lsns | None = None
         self._error: Exception | None = None
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of its entries: of interest where several are written together."""
+        return sum([len(body) for body, _ in self.commit.entries])
 
     def done(self, found: Lsns | Refused) -> None:
         """Note what the engine found, once that is durable."""
@@ -78,7 +82,9 @@ class GroupCommit:
     def _write_all(self, mine: PendingCommit) -> None:
         if mine.waited:
             self._gather(mine)
-        together = [mine, *self._taken_along(mine)]
+        together = [mine]
+        if self._lead.waiting:
+            together += self._taken_along(mine)
         began = time.monotonic()
         try:
             self._write(together)

@@ -167,16 +167,17 @@ class Lead(Generic[T]):
                 mine.waits = False
             if self._leader is mine:
                 self._gathering = None
-                # Those who still wait were not taken along: an interrupt came between.
-                for thread in waiting.keys() & riding:
-                    riding.pop(thread)
-                for each in riding.values():
-                    each.waits = False
-                    # What ``wake`` does, once for each message.
-                    told = each._told
-                    if told.locked():
-                        told.release()
-                self._riding = {}
+                if riding:
+                    # Those who still wait were not taken along: an interrupt came between.
+                    for thread in waiting.keys() & riding:
+                        riding.pop(thread)
+                    for each in riding.values():
+                        each.waits = False
+                        # What ``wake`` does, once for each message.
+                        told = each._told
+                        if told.locked():
+                            told.release()
+                    self._riding = {}
                 self._leader = next(iter(waiting.values()), None)
             leader = self._leader
             if leader is not None:

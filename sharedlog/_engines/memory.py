@@ -68,11 +68,16 @@ class MemoryLog:
                 keys[key] = value
         if entries:
             self.at_us = at_us = max(self.at_us, at_us)
-            rows, tagged, tail = self.rows, self.tagged, self.tail
-            for lsn, (body, tags) in enumerate(entries, first):
-                if lsn > tail:
-                    # What ``Row`` does by itself, a third less of it.
-                    rows.append(tuple.__new__(Row, (lsn, body, tags, at_us)))
+            if last > self.tail:
+                # In one step, so that they are there or not. What ``Row`` does by itself, a third
+                # less of it.
+                new = tuple.__new__
+                self.rows += [
+                    new(Row, (lsn, body, tags, at_us))
+                    for lsn, (body, tags) in enumerate(entries, first)
+                ]
+            tagged = self.tagged
+            for lsn, (_, tags) in enumerate(entries, first):
                 for tag in tags:
                     lsns = tagged[tag]
                     if not lsns or lsns[-1] < lsn:

@@ -243,11 +243,13 @@ class WriteBatch:
                 values[key] = value
         if entries:
             at_us = max(at_us, now_us)
+            crc32, mark_of, join = zlib.crc32, tags.mark_of, tags.BETWEEN.join
+            add, note = self._entries.append, self._newest.append
             for lsn, (body, names) in enumerate(entries, first):
-                text = tags.BETWEEN.join(names)
-                mark = tags.mark_of(lsn, at_us, text)
-                self._entries.append((lsn, at_us, text, mark, zlib.crc32(body, mark), body))
-                self._newest.append((lsn, text))
+                text = join(names)
+                mark = mark_of(lsn, at_us, text)
+                add((lsn, at_us, text, mark, crc32(body, mark), body))
+                note((lsn, text))
             self.head = Head(last, removed, at_us, silent, indexed)
         return Lsns(first, last)
 
