@@ -45,6 +45,15 @@ CREATE OR REPLACE FUNCTION @schema@.remember_1(
         lived = excluded.lived
 $$;
 
+-- The same for a call whose replica is gone, and whose caller gave it up. A function: a subquery in
+-- the statement that asks would be prepared for every acknowledgement.
+CREATE OR REPLACE FUNCTION @schema@.remember_lost_1(
+    p_client bigint, p_seq bigint, p_key bytea, p_method text, p_since timestamptz, p_owner text
+) RETURNS void LANGUAGE sql AS $$
+    SELECT @schema@.remember_1(p_client, p_seq, p_key, p_method, p_since, NULL)
+    WHERE p_owner NOT IN (SELECT owner FROM @schema@.replicas)
+$$;
+
 CREATE OR REPLACE FUNCTION @schema@.forget_unknown_1(p_kept interval, p_most bigint)
 RETURNS void LANGUAGE sql AS $$
     DELETE FROM @schema@.unknown WHERE lived < greatest(
@@ -100,11 +109,9 @@ BEGIN
             SELECT ctid FROM @schema@.calls
             WHERE client_id = p_client AND seq > 0 AND (seq < new_first OR seq <@ new_acks)
             FOR UPDATE SKIP LOCKED
-        )) AND (waiters = '{}' OR @schema@.wake_1(token, waiters) IS NULL)
-        -- What a replica that is gone ran, and its caller gave up.
+        )) AND (cardinality(waiters) = 0 OR @schema@.wake_1(token, waiters) IS NULL)
         AND (record IS NOT NULL OR kind <> 'plain'
-             OR owner IN (SELECT owner FROM @schema@.replicas)
-             OR @schema@.remember_1(client_id, seq, key, method, claimed_at, NULL) IS NULL);
+             OR @schema@.remember_lost_1(client_id, seq, key, method, claimed_at, owner) IS NULL);
     END IF;
 END $$;
 
