@@ -23,7 +23,10 @@ def test_a_message_that_is_published_alone_stays_cheap(tmp_path, monkeypatch):
     """One append a message, with what guards its file: below a number of opcodes (§18)."""
     # As long as its directory has just changed, the file's names are looked at one by one.
     monkeypatch.setattr("_rifl_ground.sqlite.guard._STEP_NS", -(1 << 62))
-    with traced("sharedlog", "_rifl_ground") as opcodes, sharedlog.create(f"sqlite:///{tmp_path}/log.db") as log:
+    with (
+        traced("sharedlog", "_rifl_ground") as opcodes,
+        sharedlog.create(f"sqlite:///{tmp_path}/log.db") as log,
+    ):
         log.stream("s")
         log.publish("s", b"the first")
         opcodes.counting = True
@@ -36,7 +39,10 @@ def test_a_message_that_is_published_alone_stays_cheap(tmp_path, monkeypatch):
 
 def test_a_message_of_a_transaction_stays_cheap(tmp_path):
     """What it costs beyond the one append of all: below a number of opcodes (§13)."""
-    with traced("sharedlog", "_rifl_ground") as opcodes, sharedlog.create(f"sqlite:///{tmp_path}/log.db") as log:
+    with (
+        traced("sharedlog", "_rifl_ground") as opcodes,
+        sharedlog.create(f"sqlite:///{tmp_path}/log.db") as log,
+    ):
         log.stream("s")
         producer = log.producer()
         for counting in (False, True):
@@ -52,7 +58,10 @@ def test_a_message_of_a_transaction_stays_cheap(tmp_path):
 
 def test_a_message_that_is_followed_stays_cheap(tmp_path):
     """Read, checked, put in order and delivered: below a number of opcodes (C3)."""
-    with traced("sharedlog", "_rifl_ground") as opcodes, sharedlog.create(f"sqlite:///{tmp_path}/log.db") as log:
+    with (
+        traced("sharedlog", "_rifl_ground") as opcodes,
+        sharedlog.create(f"sqlite:///{tmp_path}/log.db") as log,
+    ):
         log.stream("s")
         producer = log.producer()
         for _ in range(10):
