@@ -1,7 +1,7 @@
 """Stores: where completion records live, by URL (DESIGN §6).
 
 - ``base``: what servers ask of every store; ``transactions``: of those with transactions;
-  ``rows``: of those that can say how far somebody is.
+  ``rows``: of those that keep positions of followers.
 - ``opening``: a store by its URL.
 - ``memory``, over ``embedded``, which ``sqlite`` and groups are over, too.
 - ``postgres`` and ``redis``, over ``shared``: many servers, one store. ``mysql``, over ``sql``,

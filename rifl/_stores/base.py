@@ -32,7 +32,7 @@ class Store(BatchRecords, Protocol):
     promise that; ``memory:`` keeps nothing.
     """
 
-    # Told of commits; None for nobody. Set before ``bind``.
+    # Told of commits, if there is one. Set before ``bind``.
     observer: Observer | None
     # Told, outside any lock, when new calls begin to be refused and why, and with
     # None when they are taken again. Set before ``bind``.
@@ -54,7 +54,7 @@ class Store(BatchRecords, Protocol):
 
     @property
     def held(self) -> HeldAnswers:
-        """What answers take that are kept."""
+        """The space that kept answers take."""
 
     @property
     def leases(self) -> SoleLeaseStorage | SharedLeaseStorage:
@@ -72,7 +72,7 @@ class Store(BatchRecords, Protocol):
         """Read what the last incarnation left and be ready for calls."""
 
     def expire_keys(self) -> None:
-        """Let go of keyed calls whose retention is over; called every few seconds.
+        """Delete keyed calls whose retention has passed; called every few seconds.
 
         A key is new again only when nothing of its record is left. May block.
         """
@@ -90,7 +90,7 @@ class Store(BatchRecords, Protocol):
         """No longer wait."""
 
     def clients_ended(self, client_ids: Iterable[int]) -> None:
-        """Take that these clients' leases or sessions are over: their records go."""
+        """Delete the records of clients whose leases or sessions have ended."""
 
     def was_cancelled(self, attempt: Attempt) -> None:
         """Count a handler's coroutine that was cancelled, before its attempt is ended."""
@@ -114,4 +114,4 @@ class Store(BatchRecords, Protocol):
         """Wait until no attempt runs; False if that took longer."""
 
     def close(self) -> None:
-        """Make durable what is queued, then let go of everything."""
+        """Make durable what is queued, then release everything."""

@@ -111,7 +111,7 @@ class RecordCodec:
 
     @staticmethod
     def inspected(stored: bytes | None, rpc_id: RpcId) -> CompletionRecord | None:
-        """Return a record as it is seen without the user's key; None where there is none.
+        """Return a record as it looks without the user's key; None if there is none.
 
         Raises ``StoreCorrupt`` for bytes that are none.
         """

@@ -121,7 +121,7 @@ def check_begins(transaction: Any) -> None:
     begun = getattr(held, "in_transaction", None)
     if begun is False and held.isolation_level is None:
         raise WrongDatabase("the connection is in autocommit mode: begin a transaction on it")
-    # In autocommit somebody has begun it for us; sqlite3's newer way has one open always.
+    # In autocommit the application has begun it; sqlite3's newer mode has one open always.
     by_itself = begun is True and held.isolation_level is not None
     if by_itself and getattr(held, "autocommit", None) is not False:
         raise WrongDatabase("a transaction is open on the connection already")

@@ -205,7 +205,7 @@ class EmbeddedStore:
             attempt.waiters = [other for other in attempt.waiters if other != wake]
 
     def clients_ended(self, client_ids: Iterable[int]) -> None:
-        """Take that these clients' leases or sessions are over: forget them, with their records."""
+        """Forget clients whose leases or sessions have ended, with their records."""
         ended = list(client_ids)
         self.held.drop(ended)
         with self._lock:
@@ -280,7 +280,7 @@ class EmbeddedStore:
             return self._idle.wait_for(lambda: not self._at_work(), timeout_s)
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: it holds no resource."""
 
     def _set_idle_aside(self) -> None:
         while True:
@@ -358,7 +358,7 @@ class EmbeddedStore:
             _log.critical("invariant_violated", error=str(violation))
             self._tell_refusal()
 
-        # The lock is held here, and nobody may be told under it.
+        # The lock is held here, and no callback may run under it.
         threading.Thread(target=tell, name="rifl-refusal", daemon=True).start()
 
     def _remove(self, client_ids: list[int]) -> None:

@@ -30,7 +30,7 @@ class MissingExtra(UnsupportedStore):
 
 
 class StoreCorrupt(StoreError):
-    """The file is damaged, truncated, or no database of ours."""
+    """The file is damaged, truncated, or no rifl database."""
 
 
 class StoreLocked(StoreError):

@@ -56,9 +56,9 @@ class ClientRow(NamedTuple):
     the store, or if no call was made in the session yet, and ``changed_at_unix_s`` is None
     if no call is kept.
     ``lease_left_s``: after how many seconds the lease, or the session's retention,
-    ends if nobody renews it, below zero where it is due to be swept; None where its
-    server alone knows (SQLite), and for a namespace of a peer's keys, whose id is
-    negative and which has none.
+    ends if it is not renewed, below zero if it is due to be swept; None if its server
+    alone knows (SQLite), and for a namespace of a peer's keys, which has a negative id
+    and no lease.
     """
 
     client_id: int
@@ -90,7 +90,7 @@ class CallRow(NamedTuple):
 
 
 class Inspection(Protocol):
-    """A view of a store, beside whoever owns it. One thread at a time.
+    """A view of a store, beside the process that owns it. One thread at a time.
 
     Reading takes no lock that its server would wait for. Rows are read as they
     are when asked for, so two answers may differ. Raises a ``StoreError`` for a
@@ -132,8 +132,8 @@ class Inspection(Protocol):
     def replace(self, rpc_id: RpcId, seen: bytes | None, data: bytes, note: str) -> bool:
         """Give a call another record, if it still has the one that was seen; remember the note.
 
-        ``seen`` None: it was begun, and nobody runs it. One atomic step: an attempt that runs
-        though its replica was taken for dead can record nothing any more. False if it has
+        ``seen`` None: it was begun, and no process runs it. One atomic step: an attempt that
+        runs though its replica was taken for dead can record nothing any more. False if it has
         changed.
         """
 
@@ -182,11 +182,11 @@ class Inspection(Protocol):
         """Serve again from what is there; the store's new id.
 
         For a store that stopped, since it has lost what it had acknowledged, or that was
-        failed over or restored on purpose. Clients of before are over: what they ask is
-        refused, but for calls whose records are there. Processes that run have to be
-        started anew. Kept with the store: who, why, and when. Raises
-        ``UnsupportedStore`` where ``rifl restored`` does that.
+        failed over or restored on purpose. Earlier clients end: their calls are refused, but
+        for calls whose records are there. Running processes must be started anew. Kept with
+        the store: who, why, and when. Raises ``UnsupportedStore`` if ``rifl restored`` does
+        that for this kind of store.
         """
 
     def close(self) -> None:
-        """Let the store go."""
+        """Close the view."""

@@ -16,7 +16,7 @@ from rifl.core._shared.record import CompletionRecord
 
 
 class MemoryStore(EmbeddedStore):
-    """Keeps nothing: after a restart every client id of before is expired.
+    """Keeps nothing: a restart expires every client id.
 
     Ids carry the incarnation, so that a retry of a call from before the restart
     is refused, never run again silently.

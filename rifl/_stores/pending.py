@@ -52,7 +52,7 @@ class Pending(Later):
         return self.result
 
     def wait_for(self, limit_s: float) -> bool:
-        """Block until it is done, at most so long (-1: for ever); whether it is done."""
+        """Block until it is done, at most so long (-1: no limit); return whether it is done."""
         if not self.done and self._lock.acquire(timeout=limit_s):
             self._lock.release()
         return self.done
@@ -87,8 +87,8 @@ class Pending(Later):
 class LoopWaker:
     """Resolves futures of one loop from any thread, many of them in one turn.
 
-    Waking a loop is a write to a pipe: whoever finds others waiting to be resolved
-    leaves it to the turn that is coming for them.
+    Waking a loop is a write to a pipe: a caller that finds others waiting to be
+    resolved leaves it to the turn that is coming for them.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

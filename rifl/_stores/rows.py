@@ -1,8 +1,8 @@
 """Rows beside a store's records: text to bytes, moved only from what they are known to be (§6).
 
-They say how far somebody is who hands work to a server's handlers in an order of its own, and
-whose next step is one only: what the completion record is to a call, the move of such a row is
-to a step. It is alone, or in the transaction of an atomic handler, in the record's place.
+A row is the position of a follower that hands work to a server's handlers one step after the
+other. What the completion record is to a call, the move of such a row is to a step. The move
+is alone, or in the transaction of an atomic handler, in the record's place.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Move(NamedTuple):
 
 
 class RowCall(Call):
-    """A run of a handler that nobody called over gRPC: in a record's place rows are moved.
+    """A run of a handler without a gRPC caller: it moves rows in a record's place.
 
     ``moves``: what an atomic handler's transaction makes of the rows, all or none; ``subject``:
-    what it is about, for whoever began it. ``more``: another run is about to come into the same
-    shared transaction, whose commit the handler does not wait for; whoever began the runs does.
+    what it is about, for the code that began it. ``more``: another run is about to come into the
+    same shared transaction; the code that began the runs waits for the commit, not the handler.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class ConditionalRows(Protocol):
 
     @property
     def process(self) -> str:
-        """Which process has the store open: drawn as it is opened, and never again."""
+        """The process that has the store open: drawn when it opens, and never again."""
 
     def beats(self, processes: Sequence[str]) -> list[int]:
         """Return of each process 0 if it has ended, else a number that changes while it lives.
@@ -89,7 +89,7 @@ class ConditionalRows(Protocol):
     def move(self, moves: Sequence[Move]) -> Later:
         """Move rows durably, all or none: true, or false where one was not as expected.
 
-        Raises ``StoreUnavailable``: none was moved; or ``RecordPending``: nobody can tell.
+        Raises ``StoreUnavailable``: none was moved; or ``RecordPending``: that is unknown.
         """
 
     def begin(self, call: RowCall, policy: MethodPolicy) -> Attempt:
@@ -102,4 +102,4 @@ class ConditionalRows(Protocol):
         """Say whether an error that left an atomic handler is the handler's; see ``counting``."""
 
     def end(self, attempt: Attempt) -> None:
-        """End a run: nobody waits for it any more."""
+        """End a run that no caller waits for any more."""

@@ -83,7 +83,7 @@ class UnknownState(enum.Enum):
     STUCK = "stuck"
     # It was unknown; its client, or its retention, is over.
     OVER = "over"
-    # Somebody settled it.
+    # An operator settled it.
     SETTLED = "settled"
 
 
@@ -167,8 +167,8 @@ def settle_unknown(
 ) -> dict[RpcId, Settled]:
     """Settle many calls in the store at a URL, one after the other.
 
-    An error ends it there, with those before settled: done again with the same calls it goes
-    on, since what is settled is left as it is. Raises a ``StoreError``.
+    An error ends it there, with those before settled: repeated with the same calls, it goes
+    on, since settled calls are left alone. Raises a ``StoreError``.
     """
     with closing(open_inspection(url)) as store:
         return {rpc_id: settle(store, rpc_id, settlement) for rpc_id in rpc_ids}

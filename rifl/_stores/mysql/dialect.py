@@ -141,7 +141,7 @@ class MySqlDialect:
         return f"rifl {sha256(f'{self.address.database}/{self.prefix}'.encode()).hexdigest()[:40]}"
 
     def is_there(self, connection: Any, table: str) -> bool:
-        """Whether there is such a table of ours."""
+        """Whether there is such a rifl table."""
         return table in self._engines(connection, [table])
 
     def _engines(self, connection: Any, names: Sequence[str]) -> dict[str, str]:
@@ -159,7 +159,7 @@ class MySqlDialect:
     # -- the server -----------------------------------------------------------------------
 
     def server(self, connection: Any, tables: Sequence[SqlTable]) -> SqlServer:
-        """Look at the server, and at these tables of ours.
+        """Look at the server, and at these tables of rifl's.
 
         Servers that replicate each other have ids of their own.
         """
@@ -184,7 +184,7 @@ class MySqlDialect:
         return b"%d" % self._started
 
     def about(self, connection: Any, table: str) -> int:
-        """Return about how many rows a table of ours has."""
+        """Return about how many rows a rifl table has."""
         found = _one(
             connection,
             "SELECT SUM(table_rows) FROM information_schema.tables WHERE "

@@ -129,7 +129,7 @@ class PostgresBackend:
             return [failed(error)] * len(requests)
 
     def expire_keys(self, lost: bytes, limit: int) -> int:
-        """Let go of keyed calls whose retention is over; how many."""
+        """Delete keyed calls whose retention has passed; return how many."""
         expired = self.rows(self.statements.expire, (self.store_id, lost, limit))[0][0]
         if expired < 0:
             self.continuity.went_backwards()
@@ -258,8 +258,8 @@ class PostgresBackend:
         """Raise for what is only of use if it is durable, where the server is not.
 
         And for a client whose row is locked, but one claim at a time. With the
-        connection at hand: it was looked at, and may be to another server; and whoever
-        waited for it may have heard since.
+        connection at hand: it was looked at, and may be to another server; and the
+        thread that waited for it may have heard since.
         """
         self.continuity.check()
         weak = self.continuity.weak

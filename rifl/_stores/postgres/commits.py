@@ -76,7 +76,7 @@ def commit_record(transaction: Any, backend: PostgresBackend, finish: Written) -
     """Write the record and commit, in one round trip; false: it is none of psycopg's.
 
     True: the commit was answered. Raises as ``write_record`` does, and then nothing is
-    committed; or psycopg's error where nobody can tell.
+    committed; or psycopg's error if the outcome is unknown.
     """
     connection = _connection(transaction)
     if not isinstance(connection, psycopg.Connection):
@@ -214,8 +214,8 @@ def with_literals(
 ) -> str:
     """Return a function's call with its arguments as SQL has them.
 
-    Whatever the session's settings for text are: the texts are digits of ours, and what a peer
-    chose is bytes. The function gives them their types: a cast for each would cost more.
+    The session's settings for text do not matter: the texts are digits that rifl writes, and
+    what a peer chose is bytes. The function gives them their types: casts would cost more.
     """
     text, binary = _literals(schema, function, types)
     values = list(arguments)
@@ -269,7 +269,7 @@ def _refuse(
     finish: Written,
     begun: Begun,
 ) -> None:
-    """Raise what an error of the record, or of what rides, means, if it means something of ours."""
+    """Raise the rifl error that an error of the record, or of what rides, means, if any."""
     if begun.mark is not None and is_ended(error.sqlstate, error.diag.message_primary):
         # What became of it tells who rolls back.
         begins(connection, Begun(begun.mark._replace(is_lost=True), []))

@@ -28,7 +28,7 @@ class Continuity:
 
     ``beats``: how many of this replica's it has confirmed. ``weak``: why what it takes may not
     be durable, ``stopped``: why it is not served from any more; empty if there is no reason.
-    ``copied``: whether commits wait for a standby; None as long as nobody looked.
+    ``copied``: whether commits wait for a standby; None if that was not looked at yet.
     """
 
     def __init__(self, address: PostgresAddress, history: str) -> None:

@@ -141,7 +141,7 @@ class PostgresInspection:
     def calls(
         self, client_id: int | None = None, *, only_intents: bool = False
     ) -> Iterator[CallRow]:
-        """See ``Inspection``. A page at a time: a long read would hold up vacuuming."""
+        """Read a page at a time: a long read would delay vacuuming."""
         only = "" if client_id is None else "AND client_id = %s"
         only += " AND record IS NULL" if only_intents else ""
         given = () if client_id is None else (client_id,)

@@ -131,7 +131,7 @@ class PostgresLeaseStorage:
         )
 
     def drop_client(self, client_id: int) -> None:
-        """Remove a client's row and records now, whoever runs a call of it."""
+        """Remove a client's row and records now, also if a call of it runs."""
         self._rows("SELECT @.drop_1(%s::int8)", client_id)
 
     def is_foreign(self, client_id: int) -> bool:
@@ -182,7 +182,7 @@ class PostgresLeaseStorage:
     def close_session(
         self, name: str, peer: bytes, unix_s: float, secret: bytes = b""
     ) -> tuple[SessionRow, bool]:
-        """Close for ever, a numbered session with all below it, names and client rows at once."""
+        """Close for good, a numbered session with all below it, names and client rows at once."""
         closed = self._rows(
             "SELECT * FROM @.close_session_1(%s::bytea, %s, %s, %s::bytea)",
             peer,

@@ -128,7 +128,7 @@ class Other:
                 raise meaning_of(error, riders) or error from error
 
     def rollback(self, transaction: Any) -> Fate:
-        """Roll back what the driver's connection has open; returns what became of ours."""
+        """Roll back the connection's open transaction; return what became of the handler's."""
         connection = self.connection
         if isinstance(connection, DbApiTransaction):
             return self._undo_by_name(connection)

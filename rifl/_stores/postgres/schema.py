@@ -140,7 +140,7 @@ def _checked(meta: dict[str, str], address: PostgresAddress) -> Met:
             )
         return Met(meta["store"], layout, int(meta["functions"]))
     except (KeyError, ValueError) as error:
-        raise StoreCorrupt(f"{address}: the meta table is damaged, or none of ours") from error
+        raise StoreCorrupt(f"{address}: the meta table is damaged, or not rifl's") from error
 
 
 def read_store_id(connection: psycopg.Connection[Any], address: PostgresAddress) -> str:
@@ -158,7 +158,7 @@ def _meta(connection: psycopg.Connection[Any], address: PostgresAddress) -> dict
             rows = connection.execute(f"SELECT name, value FROM {table}".encode())
             return {name: value for name, value in rows}  # noqa: C416 - rows of two
     except psycopg.errors.UndefinedColumn as error:
-        raise StoreCorrupt(f"{address}: {table} is not a table of ours") from error
+        raise StoreCorrupt(f"{address}: {table} is not a rifl table") from error
 
 
 def _check_writable(connection: psycopg.Connection[Any], address: PostgresAddress) -> None:

@@ -1,9 +1,9 @@
 """Blocks of deliveries in a transaction that they share, in PostgreSQL (DESIGN §6, DESIGN-LOG §15).
 
-Runs of handlers that nobody called over gRPC, of which each moves the same row on from where the
-one before left it, are one transaction while another one is at hand: each in a savepoint, and the
-row is moved once, from where the first found it to where the last left it, with the commit. Who
-waits for what became of any of them commits.
+Runs of handlers without a gRPC caller, of which each moves the same row on from where the one
+before left it, are one transaction while another run is at hand. Each is in a savepoint. The row
+is moved once, from where the first found it to where the last left it, with the commit. The
+thread that waits for the outcome of any of them commits.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from rifl.core._shared.record import CompletionRecord
 
 # So many runs share a transaction, at most.
 _MOST = 100
-# What is over when others let go of what they hold: serialization, deadlock, no lock.
+# Errors that pass when others release their locks: serialization, deadlock, no lock.
 _CROWDED = {"40001", "40P01", "55P03"}
 _OVER = (
     "the rifl.transaction that lent this connection has ended: nothing of this was done. Await all "
@@ -334,7 +334,7 @@ class PostgresBlocks:
         group = self._groups.get(key)
         if group is None or (group.value == expected and group.runs and not group.is_async):
             return group
-        # Of a turn that nobody waited for.
+        # Of a turn without a waiting caller.
         group.end()
         return None
 

@@ -47,7 +47,7 @@ class Connections(Protocol):
 
 
 class Part(Later):
-    """What a run left in a transaction: its record, once somebody has waited for the commit."""
+    """A run's part of a transaction: its record, once a caller has waited for the commit."""
 
     __slots__ = ("_group", "record")
 
@@ -56,7 +56,7 @@ class Part(Later):
         self.record = record
 
     def wait(self) -> CompletionRecord:
-        """Commit, if nobody has; raises ``RiflError`` where it did not, or nobody can tell."""
+        """Commit, if not done yet; raises ``RiflError`` if that failed or is unknown."""
         self._group.end()
         return self._result()
 
@@ -84,7 +84,7 @@ class Group:
         self.connection = connection
         self.runs = 0
         self.saved = False
-        # Why it was not committed, or nobody can tell.
+        # Why it was not committed, or why that is unknown.
         self.error: RiflError | None = None
 
     @property
@@ -148,7 +148,7 @@ class Group:
             await self._of.give_back_async(self.connection)
 
     def undo(self) -> None:
-        """Undo the run that is under way, and nothing before it."""
+        """Roll back the current run, and nothing before it."""
         if self.runs:
             try:
                 self.connection.execute(_UNDO)
@@ -181,7 +181,7 @@ class Group:
         return MoveInside(self.call, Move(self.key, self.expected, self.value or b""))
 
     def _lost(self, error: psycopg.Error) -> None:
-        """All of it is gone with its connection; else nobody knows what ended it."""
+        """End the group: it is lost with its connection, or its outcome is unknown."""
         self._ended = True
         self._of.forget(self)
         if self.connection.closed:

@@ -65,10 +65,10 @@ class Statement:
         self._results = [_RESULTS[name] for name in results.split()]
 
     def asking(self, connection: Any, arguments: tuple[Any, ...]) -> Generator[Any, Any, list[Any]]:
-        """Ask a connection of ours: for its ``wait``; returns the rows.
+        """Ask a connection of the store's, for its ``wait``; return the rows.
 
-        The connection is in autocommit, and nobody else's meanwhile; ``prepared`` on it
-        says what it knows. Raises psycopg's errors.
+        The connection is in autocommit, and no other thread uses it meanwhile; ``prepared``
+        on it says what it knows. Raises psycopg's errors.
         """
         pgconn = connection.pgconn
         if self._name not in connection.prepared:

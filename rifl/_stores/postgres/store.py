@@ -267,7 +267,7 @@ class PostgresStore(SharedStore):
     behind their own beats, and stop.
 
     The records of atomic methods go into the transactions of handlers, in the very same
-    database: one that names another is refused, since nobody would look for them there.
+    database: a method that names another is refused, since no server would read them there.
     """
 
     leases: PostgresLeaseStorage

@@ -31,7 +31,7 @@ SHAPES: dict[type[Written], tuple[str, tuple[str, ...]]] = {
     Finish: ("record", _RECORD_TYPES),
     MoveInside: ("move", _MOVE_TYPES),
 }
-# What a database says that has no tables or functions of ours.
+# What a database without rifl's tables or functions says.
 NOT_OURS = {"42883", "3F000", "42P01", "42501"}
 
 

@@ -110,7 +110,7 @@ def sweep_keys(scripts: Scripts, lost: bytes, limit: int) -> int:
 
     Any number of replicas may do so at once. A client whose keys are retained for
     a time is in the index, no later than the first of them is over; each look says
-    when the next one is, and the index is moved only if nobody filed it meanwhile.
+    when the next one is, and the index is moved only if it was not filed meanwhile.
     """
     reply = scripts.run(ENDS, None, ["due", _LOOKED_AT_ONCE])
     lived, count = reply[1], int(reply[2])
@@ -345,7 +345,7 @@ class RedisBackend:
             return [_failed(error)] * len(requests)
 
     def expire_keys(self, lost: bytes, limit: int) -> int:
-        """Let go of keyed calls whose retention is over; see ``Backend``."""
+        """Delete keyed calls whose retention has passed; return how many."""
         return sweep_keys(self, lost, limit)
 
     def look_again(self) -> str:
@@ -464,7 +464,7 @@ def _pipelined(client: Any, sent: Sent) -> list[Any]:
 
 
 def _pipeline(client: Any, sent: Sent) -> Any:
-    # Not a transaction: each script is one step, and a long one would hold up all others.
+    # Not a transaction: each script is one step, and a long one would block all others.
     pipeline = client.pipeline(transaction=False)
     for script, parts in sent:
         pipeline.evalsha(script.sha, *parts)

@@ -1,9 +1,9 @@
 """Combiners of requests that meet on their way to Redis: one pipeline for all of them.
 
 Redis syncs its file once for what it read at once, and most of a command's cost is in
-system calls, locks and wake-ups on this side. Who finds the way free goes at once, alone:
-a single caller waits for nobody. Who does not waits until the way is free, and one of
-those who wait carries the requests of all of them.
+system calls, locks and wake-ups on this side. A caller that finds the way free goes at once,
+alone: a single caller never waits. Other callers wait until the way is free, and one of
+them carries the requests of all.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class RequestCombiner:
         return mine.reply
 
     def _carry(self, batch: list[_Waiting]) -> None:
-        replies: list[Any] = [BackendError("whoever carried the request was interrupted")]
+        replies: list[Any] = [BackendError("the sender of the request was interrupted")]
         replies *= len(batch)
         try:
             replies = self._all([each.request for each in batch])
@@ -117,7 +117,7 @@ class AioRequestCombiner:
             self._pass_on()
 
     async def _carry(self, batch: list[tuple[Any, asyncio.Future[Any]]]) -> None:
-        replies: list[Any] = [BackendError("whoever carried the request was interrupted")]
+        replies: list[Any] = [BackendError("the sender of the request was interrupted")]
         replies *= len(batch)
         try:
             replies = await self._all([request for request, _ in batch])
@@ -128,7 +128,7 @@ class AioRequestCombiner:
                     future.set_result(reply)
 
     def _pass_on(self) -> None:
-        # Whoever was cancelled while it waited has asked for nothing yet.
+        # A task that was cancelled while it waited has asked for nothing yet.
         waiting = [each for each in self._waiting if not each[1].done()]
         batch, self._waiting = waiting[:_MOST], waiting[_MOST:]
         self._taken = bool(batch)

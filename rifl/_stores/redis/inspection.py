@@ -232,7 +232,7 @@ class RedisInspection:
         """See ``Inspection``."""
         found = self._hash("unknown")
         if self._backend.clustered:
-            # Beside the clients, until somebody says what became of them.
+            # Beside the clients, until an operator says what became of them.
             found = {**self._beside_clients(), **found}
         for field, entry in found.items():
             client_id, _, member = field.partition(b"|")
@@ -310,7 +310,7 @@ class RedisInspection:
         for name in names:
             tag = name.rpartition(b"{")[2].partition(b"}")[0]
             if tag == b"store":
-                # What somebody settled.
+                # Settled calls.
                 continue
             client_id = int(tag)
             flat = self._look(client_id, "unknown")[1]

@@ -98,7 +98,7 @@ class RedisLeaseStorage:
         self.held = int(self._command("zcard", self._key("due")))
 
     def drop_client(self, client_id: int) -> None:
-        """Remove a client's row and records now, whoever runs a call of it."""
+        """Remove a client's row and records now, also if a call of it runs."""
         self._lease(client_id, "release")
         self._lease(client_id, "retire", 0)
         self._leases("unfile", client_id)
@@ -143,9 +143,9 @@ class RedisLeaseStorage:
     def close_session(
         self, name: str, peer: bytes, unix_s: float, secret: bytes = b""
     ) -> tuple[SessionRow, bool]:
-        """Close for ever, a numbered session with all below it; a crash leaves it to be repeated.
+        """Close for good, a numbered session with all below it; after a crash it must be repeated.
 
-        The end of a series first, so that nobody opens a lower number meanwhile.
+        The end of a series first, so that no client opens a lower number meanwhile.
         """
         row = self._find(name, peer)
         if row is not None:
@@ -343,7 +343,7 @@ class RedisLeaseStorage:
             elif left_s <= 0:
                 self.forget_session(client_id)
             else:
-                # The name is refused until then, by the wall clock of whoever looks.
+                # The name is refused until then, by the wall clock of the server that looks.
                 self._leases("refile", client_id, now_ms + milliseconds(min(left_s, refuse_for_s)))
         else:
             self._leases("unfile", client_id)

@@ -147,5 +147,5 @@ def _disconnect(connection: Any) -> None:
     closing.add_done_callback(_CLOSING.discard)
 
 
-# A task that nobody holds may be collected before it is done.
+# A task without a reference may be collected before it is done.
 _CLOSING: set[Any] = set()

@@ -32,7 +32,7 @@ from rifl.core._serving.policy import Kind
 from rifl.core._shared.call import Call
 
 # A script, the client whose keys it is about (None: the store's), and its arguments: as they
-# travel, since nobody packs them faster than who knows what each of them is.
+# travel, since the caller knows what each of them is, and so packs them fastest.
 Step = tuple[Script, int | None, list[bytes]]
 # A pipeline's commands, and the scripts they need should Redis not have them.
 Sent = list[tuple[Script, list[bytes]]]

@@ -5,13 +5,13 @@ out ``Request``s, each one atomic step, blocking or awaiting. Where things live:
 
 - A client is known if its row is in the store, and only then: a grant writes it
   (one small write, so that every replica knows the client at once), expiry and
-  close remove it with all records, for ever. The row is the lease: whoever finds
-  it renews it, and only a sweep ends it.
-- A lease is due a term after it was last seen, by the store's clock. Nobody
-  sweeps before it watched the store without a gap for a full term, so that a
-  restart of the store or of a replica gives every client a full new term.
+  close remove it with all records, for good. The row is the lease: a replica that
+  finds it renews it, and only a sweep ends it.
+- A lease is due a term after it was last seen, by the store's clock. A
+  replica sweeps only after it has watched the store without a gap for a full term,
+  so that a restart of the store or of a replica gives every client a full new term.
 - A call in progress holds its attempt token and the incarnation of the replica
-  that runs it. Replicas beat; one whose beats stood still under somebody's eyes
+  that runs it. Replicas beat; one whose beats stood still while another watched
   is taken for dead. That is a guess: what follows from it is decided by the
   store, conditional on the attempt token that was seen.
 

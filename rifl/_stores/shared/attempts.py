@@ -31,9 +31,9 @@ class SharedAttempt(Attempt):
     ``claimed``: the store has said that it is the one to run. ``passed``: another
     arrival of the call has been that while this one asked. ``owed``: its handler is done,
     and the record is not in the store yet. ``left``: its coroutine was cancelled, and a
-    thread that it began may go on, nobody knows for how long. ``block``: its part of a shared
-    transaction, while that is open; ``shared``: what became of it. ``refused``: the store would
-    not have the commit of a run without a claim. ``stays``: one may be under way, which its
+    thread that it began may go on for an unknown time. ``block``: its part of a shared
+    transaction, while that is open; ``shared``: what became of it. ``refused``: the store
+    refused the commit of a run without a claim. ``stays``: one may be in flight, which its
     claim, made since, keeps from being carried out.
     """
 
@@ -77,7 +77,7 @@ class Attempts:
         # The same attempts by their calls: several arrivals of one call may ask at once.
         self._arrivals: dict[tuple[int, int | bytes], list[SharedAttempt]] = {}
         self._elsewhere: dict[bytes, SharedAttempt] = {}
-        # Nobody will send a message about these: they are looked at again, and again.
+        # No message will come about these: they are polled.
         self._unnoted: set[bytes] = set()
         self._woken: OrderedDict[bytes, None] = OrderedDict()
         # The store has stopped for good.
@@ -127,7 +127,7 @@ class Attempts:
     def runs_again(self, attempt: SharedAttempt) -> None:
         """Note, before it is claimed, that an earlier run of its call may have had its effect.
 
-        Its token says so from now on, to whoever takes it over.
+        Its token says so from now on, to a replica that takes it over.
         """
         with self._lock:
             attempt.ran = True
@@ -233,7 +233,7 @@ class Attempts:
             return stand_in
 
     def wake(self, token: bytes) -> None:
-        """An attempt that somebody here waits for ended on another replica."""
+        """Wake the callers that wait for an attempt: it ended on another replica."""
         with self._lock:
             self._woken[token] = None
             if len(self._woken) > _WAKES_REMEMBERED:
@@ -252,7 +252,7 @@ class Attempts:
             self._end(stand_in)
 
     def wake_for(self, lost: Callable[[str], bool]) -> None:
-        """Whoever waits for a replica that is ``lost``, or for no message, decides again."""
+        """Wake callers that wait for a ``lost`` replica, or for no message: they decide again."""
         with self._lock:
             stand_ins = list(self._elsewhere.values())
             unnoted, self._unnoted = self._unnoted, set()

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 
 class BackendError(Exception):
-    """A request failed; whether it was carried out, nobody knows."""
+    """A request failed; it is unknown whether it was carried out."""
 
 
 class NotCarriedOut(BackendError):
@@ -48,7 +48,7 @@ class Backend(Protocol):
         """The same on the running event loop."""
 
     def expire_keys(self, lost: bytes, limit: int) -> int:
-        """Let go of keyed calls whose retention is over, at most ``limit``; how many.
+        """Delete at most ``limit`` keyed calls whose retention has passed; return how many.
 
         Record, identity and what counts towards bounds go in one durable step, late
         rather than early, by what was lived through (``Beat``). ``lost`` is the record of

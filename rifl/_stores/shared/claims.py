@@ -205,7 +205,7 @@ class Claims:
                 stand_in = self._attempts.stand_in(call, policy, reply, gaps)
                 return Decision(Verdict.IN_PROGRESS, stand_in)
         except NotCarriedOut as error:
-            # What was claimed before, and came late, is to be taken back all the same.
+            # An earlier claim that arrived late must be taken back all the same.
             asked = doubts > 0
             raise self._not_claimed(attempt, str(error)) from error
         except BackendError as error:

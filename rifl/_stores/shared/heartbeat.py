@@ -109,7 +109,7 @@ class Heartbeat:
             self._retrying.join()
 
     def leave(self) -> None:
-        """After ``stop``: say that this replica is gone, so that nobody waits for it."""
+        """Say, after ``stop``, that this replica is gone, so that no caller waits for it."""
         try:
             self._backend.ask(CountBeat(self._owner, leaving=True))
         except BackendError as error:

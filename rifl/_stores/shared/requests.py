@@ -40,7 +40,7 @@ class Claim(NamedTuple):
 
     A namespace (``is_namespace``) needs no row and no lease: it is alive, and nothing
     of it is kept but its keys. ``retention_s``: how long the record of a keyed call
-    is kept from its completion, whoever completes it, in time lived through; None for
+    is kept from its completion on any replica, in time lived through; None for
     as long as the client lives, as always with a session's.
 
     ``until_s``: a claim that arrives when the store's clock is past this, in seconds,
@@ -83,8 +83,8 @@ class Claimed(NamedTuple):
     ``RUNNING`` comes with the attempt's token, owner and kind, ``COMPLETED`` with
     the serialised record; ``verified`` is false where no fingerprint is kept of it.
     ``noted`` is false where ``RUNNING`` could not be noted as waited for, since the
-    call was being recorded just then: nobody will be woken. So it is, too, while a call that
-    nobody claimed is in a transaction that is open (``RecordUnclaimed``): the token stands for
+    call was being recorded just then: no waiting caller will be woken. It is false, too, while
+    an unclaimed call is in an open transaction (``RecordUnclaimed``): the token stands for
     that then, and to take it over ends the transaction.
     """
 
@@ -122,14 +122,14 @@ class Finish(NamedTuple):
 
 
 class RecordUnclaimed(NamedTuple):
-    """Record a call that nobody claimed, in a handler's own transaction, which commits at once.
+    """Record an unclaimed call, in a handler's own transaction, which commits at once.
 
     The client lives, the call is neither known nor acknowledged, and the window has room: judged
     while the client cannot be removed, and what was acknowledged in a later statement than the
     one that writes the record, so that no other record of the call can have come and gone
     between. The reply is an ``Ending``: anything but ``DONE`` has the transaction roll back.
     Acknowledgements are applied, and the lease is renewed, if the commit travels with it, and
-    nobody else does so just now.
+    no other call does so just now.
     """
 
     call: Call
@@ -140,7 +140,7 @@ class RecordUnclaimed(NamedTuple):
 
 
 class FinishUnclaimed(NamedTuple):
-    """Record a call that nobody claimed, of an idempotent method, if no record stands.
+    """Record an unclaimed call of an idempotent method, if no record stands.
 
     As ``Finish`` where there is no attempt to be current: known, recorded, acknowledged and full
     are judged as by ``RecordUnclaimed``. ``FENCED``: it runs elsewhere, or there is no room.

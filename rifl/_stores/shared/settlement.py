@@ -47,7 +47,7 @@ _log = get_logger("rifl.store")
 def check_left(reply: Claimed, request: Claim) -> None:
     """Raise unless an attempt was left: another session may have held its row for too long.
 
-    It is still there then, its replica's, which nothing runs: whoever waits for its end waits.
+    It is still there then, its replica's, and does not run: callers that wait for it go on waiting.
     """
     if reply.found is Found.RUNNING and reply.token == request.take_over:
         raise BackendError(f"the row of {request.call.rpc_id} is locked by another session")
@@ -127,7 +127,7 @@ class AttemptSettlement:
         try:
             return self._codec.from_bytes(reply.record, attempt.call)
         except OutcomeUnknown:
-            # It stands, though nobody here can read it.
+            # It stands, though this replica cannot read it.
             self.settle(attempt)
             raise
 
@@ -184,7 +184,7 @@ class AttemptSettlement:
                 f"client id {call.client_id} expired while the call ran: its answer is not kept"
             )
         if reply.ending is Ending.ACKNOWLEDGED:
-            # Nobody waits for this answer; and if the call was taken over meanwhile, its
+            # No caller waits for this answer; and if the call was taken over meanwhile, its
             # client was given another one.
             raise StaleRpc(f"{call.rpc_id} was acknowledged while it ran")
         return None

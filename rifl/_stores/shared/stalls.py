@@ -21,7 +21,7 @@ class Stalls:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        # For each client whose row is locked: until when nobody asks for it.
+        # For each client whose row is locked: until when no request asks for it.
         self._until: dict[int, float] = {}
 
     def __bool__(self) -> bool:

@@ -15,7 +15,7 @@ Rule = Generator[Any, Any, Any]
 class Steps(Later):
     """A rule of a shared store: a generator that yields requests.
 
-    Whoever waits decides how they are carried out: ``wait`` blocks, ``await``
+    The caller decides how they are carried out: ``wait`` blocks, ``await``
     awaits, over a client of its own kind. So a store needs no second face, and a
     rule stands once. Errors of the backend are thrown into the rule.
     """

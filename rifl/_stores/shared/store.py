@@ -290,7 +290,7 @@ class SharedStore:
         return None
 
     def committed(self, attempt: Attempt) -> CompletionRecord | Later | None:
-        """Return what the handler's own transaction left: read, if nobody saw it commit."""
+        """Return the record of the handler's own transaction; read it if no commit was seen."""
         if attempt.committed is not None:
             return attempt.committed
         if attempt.unclaimed:
@@ -314,7 +314,7 @@ class SharedStore:
             return attempt.ran
         call = attempt.call
         if call.fingerprint is None and not call.streamed and call.key is None:
-            # A resolution, of a method that nobody names.
+            # A resolution, of an unnamed method.
             return any(policy.claim == "never" for policy in self._policies)
         return attempt.policy.claim == "never"
 
@@ -381,7 +381,7 @@ class SharedStore:
         return self._attempts.handling()
 
     def expire_keys(self) -> None:
-        """Let go of keyed calls whose retention is over, by the store's clock."""
+        """Delete keyed calls whose retention has passed, by the store's clock."""
         try:
             self._backend.expire_keys(LOST, _KEYS_PER_SWEEP)
         except BackendError as error:
@@ -423,7 +423,7 @@ class SharedStore:
         """After the first beat that failed, or fails in another way, or does not fail again."""
         if isinstance(error, WentBackwards):
             self._refusing.stop(str(error))
-            # What ran cannot be recorded, and nobody is to wait until it is.
+            # What ran cannot be recorded: no caller may wait for that.
             self._attempts.lose()
             self._backend.seal()
         elif isinstance(error, Undurable):
@@ -433,7 +433,7 @@ class SharedStore:
             self._refusing.away("" if error is None else str(error))
 
     def _look_after(self) -> None:
-        """After every beat: whoever waits for a dead replica decides again."""
+        """Wake, after every beat, callers that wait for a dead replica: they decide again."""
         self._attempts.wake_for(self._heartbeat.is_dead)
         self._refusing.weak(self._backend.look_again())
         # Not when it is asked for: a scrape must not wait for the store.

@@ -73,9 +73,9 @@ class UnclaimedRuns:
     def ask(self, attempt: SharedAttempt) -> Rule:
         """Rule: claim a call that has run without that, and is not known to have committed.
 
-        Returns the record that stands, whoever wrote it, or None: the attempt is claimed now. What
-        it raises has ended the attempt, or will: the store's refusal, ``InProgress`` where the
-        call runs elsewhere, ``RecordPending`` where the store does not say.
+        Returns the record that stands, of any replica, or None: the attempt is claimed now. An
+        error has ended the attempt, or will: the store's refusal, ``InProgress`` if the
+        call runs elsewhere, ``RecordPending`` if the store does not say.
         """
         call = attempt.call
         call.asked = True

@@ -41,7 +41,7 @@ _LAST_RETRY_S = 1.0
 # Of a batch: how much a transaction does, which holds the client's row all the while.
 _TOGETHER = 64
 _POLL_S = 0.03
-# After so long whoever waits asks for the call itself, and is watched for again if it still runs.
+# After so long a waiting call is asked for by itself, and is watched again if it still runs.
 _MOST_S = 60.0
 _AT_ONCE = 100
 
@@ -80,7 +80,7 @@ class SqlBackend:
             except HeldByHandler as held:
                 tries -= 1
                 if not tries or not self._end_holder(held.identity):
-                    # As it was: nobody can take it over just now.
+                    # Unchanged: it cannot be taken over just now.
                     return Claimed(Found.RUNNING, request.take_over, kind=request.kind)
         return self._read(request, reply)
 
@@ -121,7 +121,7 @@ class SqlBackend:
             return error
 
     def expire_keys(self, lost: bytes, limit: int) -> int:
-        """Let go of keyed calls whose retention is over; how many."""
+        """Delete keyed calls whose retention has passed; return how many."""
         return expire_keys(self.transact, self.store_id, lost, limit)
 
     def look_again(self) -> str:
@@ -297,7 +297,7 @@ class Watching:
     """Tells when attempts of other replicas have ended, in a thread of its own.
 
     ``running`` returns which of these calls run, by their attempts' tokens. Nothing is asked
-    while nobody waits.
+    while no caller waits.
     """
 
     def __init__(

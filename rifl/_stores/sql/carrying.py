@@ -56,7 +56,7 @@ from rifl.core._shared.errors import WindowExceeded
 
 
 class HeldByHandler(Exception):
-    """A handler's transaction holds the row of a call that is to be taken over."""
+    """A handler's transaction holds the row of a call that must be taken over."""
 
     def __init__(self, identity: Identity) -> None:
         super().__init__(identity)
@@ -71,7 +71,7 @@ def claim(sql: SqlSession, request: Claim, store_id: str) -> Claimed:
     """Decide about a call, and claim it if it is new (DESIGN §4, steps 2 to 6)."""
     call, identity = request.call, identity_of(request.call)
     client = lock_client(sql, call.client_id)
-    # Only now: whoever takes the claim back locks the same row, and may have been first.
+    # Only now: a request that takes the claim back locks the same row, and may have been first.
     now, known = look(sql, identity, store_id)
     if request.until_s is not None and now > request.until_s:
         return Claimed(Found.LATE)
@@ -300,7 +300,7 @@ def get_rows(sql: SqlSession, request: GetRows, store_id: str) -> dict[str, byte
 
 
 def move_rows(sql: SqlSession, request: MoveRows, store_id: str) -> bool:
-    """Move conditional rows, all or none. In the order of their keys: nobody waits in a ring."""
+    """Move conditional rows, all or none; in the order of their keys, against deadlocks."""
     _check_store(sql, store_id)
     for each in sorted(request.moves):
         if not move_row(sql, each.key, each.expected, each.value):

@@ -14,7 +14,7 @@ class Failure(enum.Enum):
 
     # Rolled back for the sake of another transaction, or a row was there first: begin anew.
     AGAIN = "again"
-    # Another transaction holds a lock for too long; all of this one is to be rolled back.
+    # Another transaction holds a lock for too long; all of this one must be rolled back.
     LOCKED = "locked"
     # The connection broke, by itself or as the server stopped.
     LOST = "lost"
@@ -39,7 +39,7 @@ class SqlTable(NamedTuple):
 
 
 class SqlServer(NamedTuple):
-    """A server as it is now.
+    """The present state of a server.
 
     ``refusal``: why it is not to be used at all, empty if it may be. ``weaknesses``: settings, of
     it and of our tables, that may lose commits. ``history``: which server it is, and on which of
@@ -100,16 +100,16 @@ class Dialect(Protocol):
         """Let others make the tables."""
 
     def is_there(self, connection: Any, table: str) -> bool:
-        """Whether there is such a table of ours."""
+        """Whether there is such a rifl table."""
 
     def server(self, connection: Any, tables: Sequence[SqlTable]) -> SqlServer:
-        """Look at the server, and at these tables of ours, if they are there."""
+        """Look at the server, and at these tables of rifl's, if they are there."""
 
     def run(self, connection: Any) -> bytes:
         """Return what changes when the server is started anew."""
 
     def about(self, connection: Any, table: str) -> int:
-        """Return about how many rows a table of ours has, without counting them."""
+        """Return about how many rows a rifl table has, without counting them."""
 
     def size_bytes(self, connection: Any, tables: Sequence[SqlTable]) -> int:
         """Return about how much the tables take."""

@@ -27,14 +27,14 @@ from rifl._stores.sql.session import SqlSession
 Transact = Callable[[Callable[[SqlSession], Any]], Any]
 # A transaction's worth: others wait for the rows that it locks.
 _AT_ONCE = 500
-# How old a claim is before its replica, which nobody knows, counts as gone.
+# How old a claim is before its replica, if unknown, counts as gone.
 _GONE_S = 60.0
 # No transaction of a handler's lasts so long.
 _MARKS_KEPT_S = 7 * 86_400.0
 
 
 def expire_keys(transact: Transact, store_id: str, lost: bytes, limit: int) -> int:
-    """Let go of what is due, one replica at a time: the others would only wait; how many."""
+    """Delete what is due, one replica at a time: the others would only wait; return how many."""
     gone = 0
     while gone < limit:
         most = min(_AT_ONCE, limit - gone)
@@ -120,7 +120,7 @@ def _empty(sql: SqlSession) -> list[int]:
 
 
 def _drop(sql: SqlSession, client_id: int) -> None:
-    # Looked at anew, now that nobody can claim there.
+    # Looked at anew, now that no request can claim there.
     if lock_client(sql, client_id) is not None and not sql.rows(
         "SELECT seq FROM @.calls WHERE client_id = %s LIMIT 1", client_id
     ):

@@ -191,7 +191,7 @@ class SqlLeaseStorage:
         self.held = self._transact(lambda sql: _count(sql, _COUNTED))
 
     def drop_client(self, client_id: int) -> None:
-        """Remove a client's row and records now, whoever runs a call of it."""
+        """Remove a client's row and records now, also if a call of it runs."""
 
         def dropping(sql: SqlSession) -> None:
             lock_client(sql, client_id)
@@ -308,7 +308,7 @@ class SqlLeaseStorage:
     def close_session(
         self, name: str, peer: bytes, unix_s: float, secret: bytes = b""
     ) -> tuple[SessionRow, bool]:
-        """Close for ever, a numbered session with all below it, names and client rows at once."""
+        """Close for good, a numbered session with all below it, names and client rows at once."""
         return self._transact(lambda sql: _close(sql, name, peer, unix_s, secret))
 
     def load_sessions(self) -> list[SessionRow]:

@@ -59,7 +59,7 @@ def identity_of(call: Call) -> Identity:
 
 
 def lock_client(sql: SqlSession, client_id: int) -> StoredClient | None:
-    """Lock a client's row, if it is there: until the end nobody else decides about its calls."""
+    """Lock a client's row, if there is one, against other decisions about its calls."""
     row = sql.row(f"SELECT {_CLIENT} FROM @.clients WHERE client_id = %s FOR UPDATE", client_id)
     if row is None:
         return None
@@ -68,7 +68,7 @@ def lock_client(sql: SqlSession, client_id: int) -> StoredClient | None:
 
 
 def look(sql: SqlSession, identity: Identity, store_id: str) -> tuple[float, StoredCall | None]:
-    """Return the server's clock, and the call as it is committed; raises ``WrongStore``.
+    """Return the server's clock, and the committed state of the call; raises ``WrongStore``.
 
     The clock is read after all that the transaction has locked before.
     """
@@ -330,7 +330,7 @@ def drop_client(sql: SqlSession, client_id: int) -> None:
         *(b"plain", client_id),
     ):
         if runs:
-            # Whoever began it is gone.
+            # The replica that began it is gone.
             remember(sql, (client_id, seq, bytes(key)), bytes(method), claimed_at)
     for table in ("calls", "key_changes", "clients"):
         sql.run(f"DELETE FROM @.{table} WHERE client_id = %s", client_id)

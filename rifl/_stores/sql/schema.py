@@ -47,8 +47,8 @@ TABLES = (
         _PRIMARY,
         (("expires_at",),),
     ),
-    # What n_keys and key_bytes of a client do not count yet: whoever has not locked its row
-    # writes one of these, and the next claim of a key adds them up.
+    # What n_keys and key_bytes of a client do not count yet: a transaction that has not locked
+    # its row writes one of these, and the next claim of a key adds them up.
     SqlTable(
         "key_changes",
         (("client_id", "int"), ("change_id", "bytes(16)"), ("n_keys", "int"), ("n_bytes", "int")),
@@ -182,7 +182,7 @@ def lock_mutex(session: SqlSession, name: bytes) -> None:
 
 
 def checked(meta: dict[bytes, str], dialect: Dialect) -> StoreNotes:
-    """Read the notes of a store of ours; raises ``StoreCorrupt``, ``StoreSchemaTooNew``."""
+    """Read the notes of a store; raises ``StoreCorrupt``, ``StoreSchemaTooNew``."""
     try:
         layout = int(meta[b"layout"])
         if layout > LAYOUT:
@@ -191,9 +191,7 @@ def checked(meta: dict[bytes, str], dialect: Dialect) -> StoreNotes:
             )
         store_id = meta.get(b"store") or meta[b"stopped_store"]
     except (KeyError, ValueError) as error:
-        raise StoreCorrupt(
-            f"{dialect.place}: the meta table is damaged, or none of ours"
-        ) from error
+        raise StoreCorrupt(f"{dialect.place}: the meta table is damaged, or not rifl's") from error
     return StoreNotes(store_id, meta.get(b"history", ""), meta.get(b"stopped", ""))
 
 
@@ -229,7 +227,7 @@ def stopped(dialect: Dialect, why: str) -> str:
 def accept_loss(session: SqlSession, who: str, why: str) -> str:
     """Serve again from what is there; the store's new id. The caller commits.
 
-    Clients of before are over: what of theirs is gone would run again. Ids that may have been
+    Earlier clients end: their lost calls would run again. Ids that may have been
     granted and lost are never granted again.
     """
     fresh, now = randomness.token_hex(16), session.dialect.now

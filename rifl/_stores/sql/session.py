@@ -18,7 +18,7 @@ from rifl._stores.sql.dialect import Dialect
 def spelled(
     statement: str, prefix: str, written: str, are_bytes: tuple[bool, ...], style: Any = None
 ) -> str:
-    """Return a statement of ours as a driver takes it.
+    """Return one of rifl's statements in the form that a driver takes.
 
     ``written``: how a parameter of bytes is written, in which ``%s`` stands for it. ``style``:
     of the driver's parameters, by their number; None for ``%s``.
@@ -39,7 +39,7 @@ class SqlSession:
         self.connection = connection
 
     def rows(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
-        """Carry out a statement of ours that returns rows."""
+        """Carry out a statement that returns rows."""
         with contextlib.closing(self._execute(statement, arguments)) as cursor:
             return list(cursor.fetchall())
 
@@ -49,7 +49,7 @@ class SqlSession:
         return found[0] if found else None
 
     def run(self, statement: str, *arguments: Any) -> None:
-        """Carry out a statement of ours that returns nothing."""
+        """Carry out a statement that returns nothing."""
         self._execute(statement, arguments).close()
 
     def _execute(self, statement: str, arguments: tuple[Any, ...]) -> Any:
@@ -117,7 +117,7 @@ class Pool:
         return session
 
     def drop_idle(self) -> None:
-        """Close those that nobody uses: the server may have restarted, or be another."""
+        """Close the idle ones: the server may have restarted, or be another."""
         with contextlib.suppress(IndexError):
             while True:
                 discard(self._idle.pop())

@@ -24,7 +24,7 @@ class LentSession(SqlSession):
         self._named = named
 
     def rows(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
-        """Carry out a statement of ours that returns rows."""
+        """Carry out a statement that returns rows."""
         found = super().rows(statement, *arguments)
         # Of a connection whose cursors make dictionaries.
         return [tuple(row.values()) if isinstance(row, dict) else tuple(row) for row in found]

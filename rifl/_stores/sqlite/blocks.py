@@ -87,7 +87,7 @@ class _Block:
     def _leaves_early(
         self, exc: BaseException | None, *, missing: bool, task: object = None
     ) -> bool:
-        """End the turn of a run whose commit somebody else waits for; false: it is no such run.
+        """End the turn of a run whose commit its starter waits for; false: it is no such run.
 
         ``task``: where the next one is begun, if that is known.
         """
@@ -162,9 +162,9 @@ class SharedBlock(_Block):
     ) -> None:
         """Keep what the handler did, or undo it, and wait for the commit.
 
-        Also where it is undone: what the handler saw of others' stands only then.
+        Also if it is rolled back: what the handler saw of others' stands only then.
         Raises ``StoreUnavailable`` if the transaction was not committed,
-        ``RecordPending`` if nobody can tell, ``NotRecorded`` where it left no record.
+        ``RecordPending`` if that is unknown, ``NotRecorded`` if it left no record.
         """
         missing = exc is None and self._leaves_none()
         failed = self._writes(exc)

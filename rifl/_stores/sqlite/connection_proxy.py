@@ -72,7 +72,7 @@ class ConnectionProxy:
     """
 
     row_factory: Any = None
-    # The newest, and of those before it only what somebody holds: a block may make any number.
+    # The newest, and older ones only while referenced: a block may make any number.
     _cursor: _CursorProxy | None = None
     _cursors: weakref.WeakSet[_CursorProxy] | None = None
     _open = True
@@ -118,7 +118,7 @@ class ConnectionProxy:
         raise sqlite3.ProgrammingError(_NOT_YOURS)
 
     def within(self, work: Callable[[sqlite3.Connection], None]) -> None:
-        """Do some work of ours in the turn; raises ``ProgrammingError`` when it is over."""
+        """Do some work of the store's in the turn; raises ``ProgrammingError`` after it."""
         with self._lock:
             self._check()
             work(self._connection)

@@ -44,7 +44,7 @@ _CLOSE_INTENTS = (
     "UPDATE rifl_call SET record=CASE typeof(identity) WHEN 'blob' THEN ? ELSE ? END "
     "WHERE record IS NULL"
 )
-# Whoever acknowledges a verdict, or lets its client end, takes the record with it.
+# The record goes when its verdict is acknowledged, or its client ends.
 _REMEMBER_INTENTS = (
     "INSERT OR IGNORE INTO rifl_unknown SELECT client_id, identity, method, "
     "changed_at_unix_s, NULL "
@@ -71,7 +71,7 @@ def unpack_ranges(data: bytes) -> list[tuple[int, int]]:
 
 
 class Database:
-    """A file with rows of ours, owned by this process, with its journal.
+    """A file with rifl's rows, owned by this process, with its journal.
 
     ``registered`` names are the file's path as text. Reads go through one
     connection of their own, under a lock.
@@ -240,7 +240,7 @@ class Database:
         return record
 
     def look(self) -> None:
-        """See to the files where nobody commits: are they the store's, and is the WAL long."""
+        """Check the files that see no commits: are they the store's, and is the WAL long?"""
         try:
             self.guard.check()
             self.journal.tend()

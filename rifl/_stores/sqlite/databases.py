@@ -15,7 +15,7 @@ from rifl.core._shared.record import CompletionRecord
 
 
 class Databases:
-    """Files with rows of ours, each once, however it is named; ``main`` is the store's own.
+    """Files with rifl's rows, each once, however it is named; ``main`` is the store's own.
 
     A client is registered in ``main`` before anything of it is in another one.
     """
@@ -74,7 +74,7 @@ class Databases:
         return None
 
     def look(self) -> None:
-        """See to the files where nobody commits."""
+        """Check the files that see no commits."""
         for database in self:
             database.look()
 

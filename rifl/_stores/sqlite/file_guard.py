@@ -76,7 +76,7 @@ class Guard:
         return False
 
     def admit(self, held: FileIdentity | None) -> None:
-        """Raise ``StoreLost`` if the file lacks what it held; None: it has no tables of ours."""
+        """Raise ``StoreLost`` if the file lacks what it held; None: it has no rifl tables."""
 
     def opened(self, connection: sqlite3.Connection, incarnation: int, held: FileIdentity) -> None:
         """Begin: the file was admitted and has this opening's mark."""
@@ -107,7 +107,7 @@ class Guard:
         """Note that a commit is durable; raises ``Stopped`` if it is in no file of the store's."""
 
     def closed(self, commits: int | None) -> None:
-        """End; ``commits``: what the file holds, closed well. None: it was left as it is."""
+        """End; ``commits``: what the file holds, closed well. None: it was not closed well."""
 
 
 class StoreFileGuard(Guard):
@@ -236,7 +236,7 @@ class StoreFileGuard(Guard):
                 raise StoreLost(
                     f"{self.path} cannot be read without the -wal file beside it: a checkpoint "
                     "ended half-way (a crash while a VACUUM was brought in), or this is a part of "
-                    "a copy. If nobody copied anything here, the -wal has all that is missing: "
+                    "a copy. If no file was copied here, the -wal has all that is missing: "
                     f'sqlite3 {self.path} "PRAGMA wal_checkpoint"'
                 )
             raise StoreLost(

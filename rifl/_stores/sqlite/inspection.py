@@ -307,7 +307,7 @@ class SqliteInspection:
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    # A store that nobody has open, in a directory we may not write to, can be read
+    # A store that no process has open, in a directory we may not write to, can be read
     # only as a file that does not change.
     for alone in (False, True):
         connection = reading(path, alone=alone)

@@ -60,7 +60,7 @@ class Journal:
     identity has an intent and its record in one batch.
 
     A commit that fails before its fsync is retried for patient entries; a failed
-    fsync stops the journal for good, since nobody can know what is on the disk, and
+    fsync stops the journal for good, since it is unknown what is on the disk, and
     so does another owner of the file: what it recovered stands.
     ``on_health`` hears the error when writes begin to fail and None when they
     work again, ``on_commit`` the number of entries of each commit, its seconds and
@@ -119,13 +119,13 @@ class Journal:
             self._connection.close()
 
     def lead(self) -> None:
-        """Commit what is queued, in the thread of one who blocks for it, if nobody does."""
+        """Commit what is queued, in the calling thread, which waits, if no thread commits."""
         with self._wake:
             if self._failing or self._wal.pinned or self._busy_since is not None:
                 self._wake.notify()
                 return
             if self._led or not self._queue:
-                # Whoever has the lead looks for more before leaving it.
+                # The thread that has the lead looks for more before it leaves it.
                 return
             self._led = True
         self._carry_out()
@@ -136,14 +136,14 @@ class Journal:
         """Queue an entry, and return it; it is done when it is durable.
 
         ``awaited``: the caller waits for that, in whichever way, and does so at once:
-        until then it may be that nobody commits.
+        until then it may be that no thread commits.
         """
         with self._wake:
             if self._writer.stopped is None and not self._closing:
                 self._queue.append(entry)
                 entry.home = self
                 if awaited and not self._led and self._expected_commit.expected == 1:
-                    # Told when somebody waits, and in which way.
+                    # Told when a caller waits, and in which way.
                     entry.journal = self
                 elif not self._gathers or len(self._queue) >= self._expected_commit.expected:
                     self._wake.notify()
@@ -210,7 +210,7 @@ class Journal:
                 self._let_go(entry)
 
     def _let_go(self, entry: JournalEntry) -> None:
-        """Tell who gave up an entry that waits; under the lock, so that nobody takes it."""
+        """Fail an entry whose caller gave up; under the lock, so that no batch takes it."""
         if not entry.done:
             if not entry.patient:
                 self._queue.remove(entry)
@@ -237,7 +237,7 @@ class Journal:
         for entry in stranded:
             entry.fail(entry.failure(error))
 
-    # -- the lead: whoever has it commits, or has the file for another connection ----------
+    # -- the lead: its thread commits, or has the file for another connection --------------
 
     @contextlib.contextmanager
     def turn(self, limit_s: float) -> Iterator[None]:
@@ -299,7 +299,7 @@ class Journal:
                 return
             self._led = False
             if self._is_called():
-                # What came meanwhile waits for somebody.
+                # What came meanwhile waits for a thread.
                 self._wake.notify()
 
     # -- the rounds ------------------------------------------------------------------------
@@ -314,7 +314,7 @@ class Journal:
     def stop_for(self, error: Exception) -> bool:
         """Stop for good if a commit of another connection's failed so; whether it did.
 
-        Then nobody can know whether that is on the disk, or the file is another's.
+        Then it is unknown whether that is on the disk, or the file is another's.
         """
         if not isinstance(error, sqlite3.Error) or not is_fatal(error):
             return False
@@ -451,7 +451,7 @@ class Journal:
         self._busy_since = None
 
     def _wait_on(self, batch: list[JournalEntry], noted: Acknowledged) -> bool:
-        """Try again soon, for as long as somebody's transaction may last; else False."""
+        """Try again soon, for as long as another transaction may last; else False."""
         now = time.monotonic()
         if self._busy_since is None:
             self._busy_since = now
@@ -485,7 +485,7 @@ class Journal:
     ) -> tuple[list[JournalEntry], Exception | None]:
         """Commit a batch that broke a constraint without the entry that did.
 
-        That is a defect of ours, which must not take the others' calls with it.
+        That is a defect of rifl's, which must not fail the others' calls.
         Returns the entries that are left to be told, and their error.
         """
         for at, entry in enumerate(batch):

@@ -85,10 +85,10 @@ class Committer(Protocol):
         """Commit in the thread that calls this, until its entry is in."""
 
     def give_up(self, entry: JournalEntry) -> None:
-        """Nobody waits for this entry any more."""
+        """Give up an entry: no caller waits for it any more."""
 
     def call(self) -> None:
-        """Have somebody commit."""
+        """Have a thread commit."""
 
 
 class JournalEntry(Pending):
@@ -100,15 +100,15 @@ class JournalEntry(Pending):
     committer's thread and outside any lock, when it is durable; it
     succeeds after that, or fails with ``failure(error)`` at the first failed try. A ``MOVE``'s
     result is whether its rows were as expected.
-    Whoever waits for it sees to it that somebody commits, and who blocks may do so himself.
+    A caller that waits for it makes a thread commit; one that blocks may commit itself.
     """
 
     INTENT, RECORD, DELETE, OVERWRITE = _INTENT, _RECORD, _DELETE, _OVERWRITE
     NAMESPACE, MOVE = _NAMESPACE, _MOVE
-    # The journal that has it; and the same where that has yet to be told that somebody waits.
+    # The journal that has it; and the same if that has yet to be told that a caller waits.
     home: Committer | None = None
     journal: Committer | None = None
-    # Whether nobody waits for it any more.
+    # Whether the callers have stopped waiting for it.
     given_up = False
 
     def __init__(
@@ -143,7 +143,7 @@ class JournalEntry(Pending):
         """Do the same, and give it up at the call's deadline."""
         if self.journal is not None and not self.done:
             self.journal.lead()
-        # Most commits take less than this, and nobody asks for a deadline.
+        # Most commits take less than this, and then no deadline is asked for.
         if not (self.done or self.wait_for(_PATIENCE_S)):
             while (left_s := remaining_s()) is None or left_s > 0.0:
                 if self.wait_for(_PATIENCE_S if left_s is None else min(left_s, _PATIENCE_S)):
@@ -154,7 +154,7 @@ class JournalEntry(Pending):
         return Pending.wait(self)
 
     def add_callback(self, callback: Callable[[Pending], object]) -> None:
-        """Call back as ``Pending``, and have somebody commit."""
+        """Call back as ``Pending``, and have a thread commit."""
         super().add_callback(callback)
         if self.journal is not None and not self.done:
             self.journal.call()
@@ -230,7 +230,7 @@ class Acknowledged:
         self.urgent = self.urgent or len(self.calls) >= _FLUSH_ACKNOWLEDGEMENTS
 
 
-# Rides along with most commits. Nobody writes to it.
+# Rides along with most commits. It is never written to.
 NOTHING = Acknowledged()
 
 

@@ -39,7 +39,7 @@ _SAVEPOINT, _BACK, _RELEASE = "SAVEPOINT moves", "ROLLBACK TO moves", "RELEASE m
 
 
 class Superseded(sqlite3.Error):
-    """The file has a new owner: nothing of ours may be written any more."""
+    """The file has a new owner: this process may not write to it any more."""
 
 
 class JournalWriter:
@@ -49,7 +49,7 @@ class JournalWriter:
     ``Superseded``. One committer at a time.
 
     ``stopped``: why nothing is written any more, None if it is. ``stop`` is called with an
-    error after which nobody can know what is on the disk, or which file it is, and sets it.
+    error after which it is unknown what is on the disk, or which file it is, and sets it.
     """
 
     def __init__(
@@ -192,5 +192,5 @@ def is_alone(batch: list[JournalEntry]) -> bool:
 
 
 def is_fatal(error: sqlite3.Error) -> bool:
-    """Whether nobody can know what is on the disk now, or it is another's."""
+    """Whether it is unknown what is on the disk now, or the file is another's."""
     return isinstance(error, Superseded | Stopped) or is_damage(error) or is_failed_sync(error)

@@ -32,7 +32,7 @@ class SqliteLeaseStorage:
     """``lease_server._storage.LeaseStorage`` over a connection of its own.
 
     Every write is one transaction, fsynced before its method returns, in turn with the store's
-    commits; what only reads waits for nobody who writes. Clients are registered by the store,
+    commits; reads wait for no writer. Clients are registered by the store,
     with what else it commits.
     """
 

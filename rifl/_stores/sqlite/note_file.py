@@ -63,7 +63,7 @@ def remove_note(path: Path) -> None:
 
 
 class NoteFile:
-    """The note of a store that is open. Any thread; whoever calls sees to the order.
+    """The note of a store that is open. Any thread; the callers see to the order.
 
     Made durable when it is made and when it is closed. In between each commit only
     overwrites the number: a process that is killed leaves it, and after a loss of

@@ -20,7 +20,7 @@ _owned_lock = OwnedLock(StoreLocked)
 
 
 def owner_of(path: Path) -> str | None:
-    """Return who holds a store, as ``pid 123``; None if nobody does. Never blocks."""
+    """Return who holds a store, as ``pid 123``; None if it is free. Never blocks."""
     path = path.resolve()
     lock_path = path.with_name(path.name + ".lock")
     with _owned_lock:
@@ -47,8 +47,8 @@ class Ownership:
 
     A POSIX record lock on a file beside the store, which a forked child does not
     inherit, and, since such a lock is the process's, a register in memory. The
-    file stays behind; it names the owner. Raises ``StoreLocked`` when somebody
-    else holds the store for ``timeout_s``.
+    file stays behind; it names the owner. Raises ``StoreLocked`` if another owner
+    holds the store for ``timeout_s``.
     """
 
     def __init__(self, path: Path, timeout_s: float) -> None:

@@ -1,4 +1,4 @@
-"""The tables of ours in a SQLite database, and how it is opened."""
+"""The rifl tables in a SQLite database, and how it is opened."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ CREATE TABLE rifl_row (
 """
 
 # Every table and column is named, so that a damaged schema is noticed at once. Negative
-# ids are namespaces', which nobody grants.
+# ids are namespaces', which are never granted.
 _IDS = (
     "SELECT min(CASE WHEN client_id >= 0 THEN client_id END), "
     "max(CASE WHEN client_id >= 0 THEN client_id END) FROM "
@@ -133,7 +133,7 @@ def open_database(
     connect: Callable[[Path], sqlite3.Connection] = connect,
     guard: Guard | None = None,
 ) -> tuple[sqlite3.Connection, str, int]:
-    """Open a database, with tables of ours made or checked, for a new incarnation.
+    """Open a database for a new incarnation; make or check rifl's tables.
 
     Returns the connection, the store's id and the incarnation's number. ``store_id`` None
     takes or makes the database's own; else the database must belong to that store.
@@ -204,7 +204,7 @@ def accept_copy(path: Path, connection: sqlite3.Connection) -> None:
     """Take the file for the store, whatever it lacks, on an operator's word.
 
     ``connection`` is to that file, which the caller owns. What was answered since the copy
-    was made is not known any more: whoever calls this ends the clients of that time.
+    was made is not known any more: the caller ends the clients of that time.
     """
     set_meta(connection, "closed", 1)
     remove_note(path)

@@ -1,7 +1,7 @@
 """Transactions that handlers share: many calls' effects and records, one commit (DESIGN §6).
 
 Handlers take turns on one connection, each inside a savepoint, and the transaction is
-committed for all of them when nobody waits any more. ``WriteQueue`` has the rules; here is
+committed for all of them when no handler waits any more. ``WriteQueue`` has the rules; here is
 SQLite.
 """
 
@@ -76,7 +76,7 @@ class SharedTransactions:
         # Held while a call's block is begun: one at a time.
         self.blocks = threading.Lock()
         self._executor: ThreadPoolExecutor | None = None
-        # Nobody else can name it, to release it or go back to it.
+        # A handler cannot name it, to release it or go back to it.
         name = f"rifl_{secrets.token_hex(8)}"
         self._savepoint, self._release = f"SAVEPOINT {name}", f"RELEASE {name}"
         self._back = f"ROLLBACK TO {name}"
@@ -84,7 +84,7 @@ class SharedTransactions:
     # -- the connection: one transaction after the other ---------------------------------
 
     def released(self) -> None:
-        """Let whoever waits have the file."""
+        """Give the file to the first that waits."""
         with self._lock:
             waiter = self._queue.released()
         if waiter is not None:
@@ -92,7 +92,7 @@ class SharedTransactions:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a transaction to join; asked by whoever has the turn."""
+        """Whether there is a transaction to join; asked by the handler that has the turn."""
         return self._queue.group is not None
 
     def open_at_once(self) -> bool:
@@ -108,7 +108,7 @@ class SharedTransactions:
         return True
 
     def open(self, limit_s: float = LONGEST_WAIT_S) -> None:
-        """Begin a transaction, for whoever has the turn; blocks so long for other connections.
+        """Begin a transaction, for the turn's handler; block so long for other connections.
 
         Raises ``StoreUnavailable``, and then the turn is over.
         """
@@ -160,7 +160,7 @@ class SharedTransactions:
                 self._guard.committed(number, raised)
         except sqlite3.Error as error:
             _log.error("shared_commit_failed", error=str(error), calls=group.handlers)
-            # Unless nobody can know, it is certain that it is undone: see below.
+            # If its outcome is not unknown, it is certainly rolled back: see below.
             group.error, group.unknown = error, True
             group.unknown = self._stop(error)
         finally:
@@ -240,9 +240,9 @@ class SharedTransactions:
     ) -> Next | None:
         """End a turn, its effects kept or not; what its handler has to do next.
 
-        COMMIT is being done already, by ``run``. None: the turn was over, and this is
+        COMMIT is being done already, by ``run``. None: the turn had ended, and this is
         another's. ``more``: the next one is about to come; ``of``: of this run of them, for which
-        the turn may be KEPT: then ``pass_on`` is to be called soon.
+        the turn may be KEPT: then ``pass_on`` must be called soon.
         """
         connection: Any = self._connection
         group = turn.group
@@ -258,7 +258,7 @@ class SharedTransactions:
             connection.execute(self._release)
         except sqlite3.Error as error:
             # A statement of a handler's has rolled back everything (OR ROLLBACK, or a
-            # full disk): nobody may go on in it, and all of it is undone.
+            # full disk): no handler may go on in it, and all of it is rolled back.
             _log.error("shared_transaction_lost", error=str(error))
             if group.error is None:
                 group.error = error
@@ -337,8 +337,8 @@ class SharedTransactions:
     def outcome(self, turn: BlockTurn) -> CompletionRecord | None:
         """Return the record a turn left, None if none; its transaction has ended.
 
-        Raises ``StoreUnavailable`` if it was not committed, ``RecordPending`` if nobody
-        can tell.
+        Raises ``StoreUnavailable`` if it was not committed, ``RecordPending`` if that
+        is unknown.
         """
         error = turn.group.error
         if error is None and not turn.met:
@@ -360,8 +360,8 @@ class BlockTurn(Later):
     ``write``: writes that, as the turn's last statement: no savepoint of the handler's undoes it.
     ``met``: another record stood there already.
 
-    To be waited for by whoever wants to know what became of it: gives the record, or
-    None if it left none, or raises as ``SharedTransactions.outcome``.
+    A caller waits for it to know what became of the turn: it gives the record, or
+    None if there is none, or raises as ``SharedTransactions.outcome``.
     """
 
     record: CompletionRecord | None = None
@@ -381,7 +381,7 @@ class BlockTurn(Later):
         self.connection = connection
 
     def cut_off(self) -> None:
-        """Undo and end a turn that its handler left open: nobody else would."""
+        """Roll back and end a turn that its handler left open: no other code would."""
         of = self._of
         if of.exit(self, of.in_background, undo=True) is Next.GATHER:
             of.in_background(of.gather, self.group)

@@ -102,7 +102,7 @@ _UNNOTED_S = 60
 class Removals:
     """Deletes rows of clients and keys, from the store's own file first.
 
-    What is only in another file is of a client that nobody knows: it goes at the next start.
+    Rows that are only in another file have an unknown client: the next start deletes them.
     ``lock`` is the store's: it is held where that is said.
     """
 
@@ -177,7 +177,7 @@ class SqliteStore(EmbeddedStore):
     for ``idempotent`` ones nothing. Acknowledgements not yet written are
     repeated by the client's next header.
 
-    Atomic methods may name other SQLite databases; each has tables of ours and a
+    Atomic methods may name other SQLite databases; each has rifl's tables and a
     journal. A client is registered in the store's own file before anything of it
     is in another, and removed there first: what is only elsewhere is forgotten at
     the next start, and no row of a call is there whose client has none. Of a batch all
@@ -285,8 +285,8 @@ class SqliteStore(EmbeddedStore):
     def _may_have_run(self, entry: ClientEntry, identity: int | bytes) -> bool:
         """Whether a run of an earlier incarnation can have left no trace.
 
-        An idempotent method's has no intent. Which method a call to be resolved
-        was of, nobody says. A namespace is known without a row.
+        An idempotent method's has no intent. The method of a call to be
+        resolved is unknown. A namespace is known without a row.
         """
         known = entry.recovered or (self._main.incarnation > 1 and is_namespace(entry.client_id))
         return (known and self._any_idempotent) or super()._may_have_run(entry, identity)
@@ -425,10 +425,10 @@ class SqliteStore(EmbeddedStore):
         standing = None if mine.unsynced else database.read_committed(mine)
         if standing is not None:
             return standing
-        # To be on the disk before the answer leaves: a commit of ours waits for what came
-        # before it. Or it was rolled back; or its fsync failed, and then it is in the file's
-        # log where nobody reads it but the next start: ours is written over it. Or another
-        # thread commits it just now, as where a coroutine was cancelled: ours comes after.
+        # To be on the disk before the answer leaves: this commit waits for what came before
+        # it. Or it was rolled back; or its fsync failed, and then it is in the file's log,
+        # which only the next start reads: this commit is written over it. Or another thread
+        # commits it just now, as when a coroutine was cancelled: this commit comes after.
         call = attempt.call
 
         def look_again(entry: JournalEntry) -> None:
@@ -551,7 +551,7 @@ class SqliteStore(EmbeddedStore):
     def expire_keys(self) -> None:
         """Delete keyed calls whose retention is over, then forget them; see ``EmbeddedStore``."""
         with self._lock:
-            # A client of which something is to be noted is not idle.
+            # A client with something left to note is not idle.
             self._note_acknowledgements()
         self._set_idle_aside()
         self._databases.look()
@@ -627,7 +627,7 @@ class SqliteStore(EmbeddedStore):
     # -- clients: registered before, and removed before, anything of theirs is elsewhere ----
 
     def _register(self, client_id: int) -> Pending:
-        """Have the row of a client written whose id is to be told when that is durable.
+        """Write the row of a client; its id is told when that is durable.
 
         A retry after a crash then finds a client that is known, and so what is promised for a
         crash holds from its first call on.

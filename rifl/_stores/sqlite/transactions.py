@@ -302,8 +302,8 @@ def _plain(transaction: Any) -> Any:
 def _check_not_sealed(attempt: SqliteAttempt) -> None:
     """Raise ``StaleRpc`` where the handler has ended.
 
-    To be asked with the file's lock, which the row that was written has taken: whoever
-    looks what the handler left seals the attempt first, then writes to the file, then reads.
+    The caller holds the file's lock, which the written row has taken. A reader of what the
+    handler left seals the attempt first, then writes to the file, then reads.
     """
     if attempt.sealed:
         raise StaleRpc(f"the handler of {attempt.call.rpc_id} has ended")

@@ -42,7 +42,7 @@ class ExpectedCommit:
 
 
 class Next(enum.Enum):
-    """What whoever asked has to do next."""
+    """What the caller has to do next."""
 
     # The file is its own.
     GO = "go"
@@ -59,14 +59,14 @@ class Next(enum.Enum):
 class SharedTransaction:
     """Handlers whose effects are in one transaction; ``done`` once its fate is known.
 
-    ``error``: why it was not committed; None if it was. ``unknown``: nobody can tell.
+    ``error``: why it was not committed; None if it was. ``unknown``: that is not known.
     ``checked``: the file is where it was, as was seen since it was begun.
     """
 
     # Set on the class, not for every one.
     handlers = 0
     checked = False
-    # Whether somebody waits for others to come, and how many had when it last looked.
+    # Whether a thread waits for others to come, and how many had when it last looked.
     gathered = False
     seen = 0
     error: Exception | None = None
@@ -84,10 +84,10 @@ class WriteQueue:
     itself. Invariants:
 
     1. At most one has the file: a handler in its turn, or who begins or commits.
-    2. An open transaction that nobody works in has somebody who gathers for it, and
+    2. An open transaction that no handler works in has a thread that gathers for it, and
        commits it in the end.
-    3. Nobody who waits is overtaken, but by handlers of the transaction that is open
-       where nobody has the file, and by a few that follow one of their own run at once.
+    3. A waiter is overtaken only by handlers of the open transaction while no one has the
+       file, and by a few that follow one of their own run at once.
     4. No transaction is open while the journal has the file.
 
     No clock and no lock: its owner has both. Those who wait are told by the
@@ -127,7 +127,7 @@ class WriteQueue:
         return False
 
     def opened(self, now: float) -> SharedTransaction:
-        """Note that whoever has the file began a transaction."""
+        """Note that the holder of the file began a transaction."""
         self.group = SharedTransaction(now)
         return self.group
 
@@ -187,7 +187,7 @@ class WriteQueue:
         return group.handlers < MOST_HANDLERS and now - group.opened_at < OPEN_S
 
     def gathered(self, group: SharedTransaction, now: float) -> Next:
-        """After nobody came for a while: COMMIT, GATHER again, or WAIT for who commits."""
+        """Decide when none came for a while: COMMIT, GATHER again, or WAIT for the commit."""
         if self.group is not group:
             return Next.WAIT
         if self._held:
@@ -204,7 +204,7 @@ class WriteQueue:
         self.group = None
 
     def released(self) -> Pending | None:
-        """Let go of the file; whose it is now."""
+        """Release the file; return its next holder."""
         if self._waiting:
             return self._waiting.popleft()[0]
         self._held = False
