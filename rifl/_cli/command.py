@@ -42,8 +42,8 @@ What the store acknowledged and does not know any more RUNS AGAIN when it is ask
 find out which calls these may be before you go on. All its clients are over; those that know
 their outcome unknown are told so. Every server that runs has to be started anew."""
 _RESTORED = """\
-Every client and every session of before is over: their calls are refused, and whether one ran
-that was sent after the backup is for you to find out. Plain idempotency keys are not over: a
+All earlier clients and sessions end: the servers refuse their calls. If one of these calls was
+sent after the backup, you must find out whether it ran. Plain idempotency keys do not end: a
 key that was used after the backup RUNS AGAIN when it is sent again. Stop the servers first."""
 _NAMESPACE = re.compile(r"-\d+(/|$)")
 

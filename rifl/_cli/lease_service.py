@@ -124,7 +124,7 @@ async def _serve(arguments: argparse.Namespace, authority: SharedAuthority) -> N
     interval_s = min(_MAX_SWEEP_INTERVAL_S, arguments.term_s / _SWEEPS_PER_TERM)
     sweeping = asyncio.create_task(_sweep(authority, interval_s, stop))
     stopped = asyncio.create_task(stop.wait())
-    # A sweep that fails for a reason nobody foresaw stops the server, visibly.
+    # A sweep that fails for an unforeseen reason stops the server, visibly.
     await asyncio.wait((sweeping, stopped), return_when=asyncio.FIRST_COMPLETED)
     await server.stop(_GRACE_S)
     stop.set()

@@ -56,7 +56,7 @@ def print_store(
             }
         )
         return
-    owner = summary.owner or "nobody"
+    owner = summary.owner or "no process"
     print_table(
         "",
         ("store", summary.url),

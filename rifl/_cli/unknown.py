@@ -1,4 +1,4 @@
-"""``rifl unknown``: calls whose outcome is not known, and what somebody found out about them."""
+"""``rifl unknown``: calls with an unknown outcome, and what an operator found out about them."""
 
 from __future__ import annotations
 

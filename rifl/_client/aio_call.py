@@ -74,7 +74,7 @@ class UnaryUnaryCall(grpc.aio.UnaryUnaryCall):  # type: ignore[type-arg]
         try:
             self._ended(inner)
         except BaseException:
-            # A signal's, maybe, which the loop raised here: no seq is left that nobody waits for.
+            # Maybe a signal's, which the loop raised here: leave no seq without a waiting caller.
             if self._issued is not None:
                 self._client.interrupted(self._issued)
             raise

@@ -125,7 +125,7 @@ class AioChannel(grpc.aio.Channel):
     """A ``grpc.aio.Channel`` over another one; built by ``rifl.aio.connect``.
 
     As ``rifl._client.Channel``; used on its event loop only. ``close(grace)`` lets
-    calls under way go on for ``grace`` seconds, those too that still wait for a client
+    calls in flight go on for ``grace`` seconds, also calls that still wait for a client
     id or between two attempts.
     """
 
@@ -241,7 +241,7 @@ class AioChannel(grpc.aio.Channel):
         await self._inner.channel_ready()
 
     async def close(self, grace: float | None = None) -> None:
-        """Close: cancel what is under way, give an idle client id back."""
+        """Close: cancel the calls in flight and give an idle client id back."""
         if not self._client.forked:
             if grace:
                 until = self._client.now() + grace

@@ -70,7 +70,7 @@ class AioClient(ClientState):
         super().check_usable()
 
     async def rest(self, grace_s: float) -> None:
-        """Take no new calls, and let those under way go on for so long."""
+        """Refuse new calls, and let those in flight go on for ``grace_s``."""
         self.closing = True
         self.lease = None
         ends = [asyncio.ensure_future(exchange.finished()) for exchange in self.under_way]

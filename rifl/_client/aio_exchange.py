@@ -179,7 +179,7 @@ class AioExchange(Exchange):
                 self.give_up()
                 raise
             status = ATTEMPT_CANCELLED
-        except Exception as error:  # noqa: BLE001 - somebody's interceptor's; it is the caller's
+        except Exception as error:  # noqa: BLE001 - an interceptor's; the caller gets it
             self.fail(error)
             return
         self.attempt_ended(number, status, reply)

@@ -1,4 +1,4 @@
-"""The aio client interceptor, for channels built by somebody else."""
+"""The aio client interceptor, for channels that the application builds."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class AioUnaryUnaryMultiCallable(grpc.aio.UnaryUnaryMultiCallable):  # type: ign
         direct: bool,
     ) -> None:
         self._client = client
-        # The method on the channel, and what of it sends now.
+        # The method on the channel, and the multicallable that sends now.
         self._method_here = inner
         self._inner = inner.now()
         # The path that attempts are sent by; None: straight to the server.
@@ -138,7 +138,7 @@ class AioUnaryUnaryMultiCallable(grpc.aio.UnaryUnaryMultiCallable):  # type: ign
             call.follow(inner, issued, sent_at)
             return call
         except BaseException:
-            # A signal's, maybe, at any line: no seq is left that nobody waits for.
+            # Maybe a signal's, at any line: leave no seq without a waiting caller.
             if issued is not None:
                 client.interrupted(issued)
             raise

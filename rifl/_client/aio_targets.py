@@ -136,7 +136,7 @@ class _Method(
         index = 0 if self._router is None else self._router.choose()
         call = self._at(index)(*args, **kwargs)
         if self._router is not None:
-            # Before whoever sends the next attempt is told.
+            # Before the sender of the next attempt is told.
             call.add_done_callback(lambda done: self._ended(index, done))
         return call
 

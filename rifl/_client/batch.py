@@ -167,12 +167,12 @@ class BatchRun:
         self._woken()
 
     def refuse(self, status: Status, answer: AttemptAnswer) -> None:
-        """Take that there will be no lease."""
+        """Wake the waiting batch: there will be no lease."""
         self._refusal = (status, answer)
         self._woken()
 
     def close(self) -> None:
-        """Take that the channel was closed."""
+        """Wake the waiting batch: the channel was closed."""
         self._woken()
 
     # For the shell.
@@ -223,7 +223,7 @@ class BatchRun:
         self._take(lambda: flow.answered(answers, state.now(), state.jitter()))
 
     def failed(self, status: Status) -> None:
-        """Take that the RPC failed as a whole."""
+        """Handle an RPC that failed as a whole."""
         state, flow = self._state, self._flow
         rpc = flow.rpc
         status = state.as_lost(status)
@@ -362,7 +362,7 @@ def _explain(ended: EndedItem, last: str) -> str:
     texts = {
         "NOT_DEDUPLICATED": "the server does not deduplicate this method: no batch of it is safe",
         "BAD_HEADER": "a named session takes calls with a key only",
-        "NOT_WRAPPED": "whoever answered does not seem to deduplicate",
+        "NOT_WRAPPED": "the server that answered does not seem to deduplicate",
         "STORE_MISMATCH": ANOTHER_STORE,
         "WINDOW_EXCEEDED": "too many calls of this client are incomplete",
     }

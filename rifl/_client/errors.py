@@ -221,7 +221,7 @@ class CallError(grpc.aio.AioRpcError, grpc.Call, grpc.Future):  # type: ignore[t
 
 
 def agreeing(trailing: Any, code: grpc.StatusCode, details: str | None) -> Any:
-    """Return the metadata with a status of ours in it that says the error's own code."""
+    """Return the metadata, with the error's own code in each rifl status in it."""
     told = [
         (key, saying(value, code, details or ""))
         if key == DETAILS_KEY and isinstance(value, bytes)

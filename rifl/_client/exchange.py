@@ -45,9 +45,9 @@ NO_SESSION = (
 class Exchange(ABC):
     """One call, from its first step to its end.
 
-    A shell says how to send an attempt, set a timer and end; what happens when
-    is the flow's decision. Events arrive on any thread and are handled one at a
-    time, without a lock held: by whoever posts into an idle exchange.
+    A shell says how to send an attempt, set a timer and end; the flow decides what
+    happens when. Events arrive on any thread. The thread that posts into an idle
+    exchange handles them one at a time, without a lock held.
     """
 
     def __init__(
@@ -79,11 +79,11 @@ class Exchange(ABC):
     def launch(
         self, number: int, header: tuple[str, bytes] | None, timeout_s: float | None
     ) -> None:
-        """Send an attempt; its end is to be told by ``attempt_ended``."""
+        """Send an attempt; ``attempt_ended`` must report its end."""
 
     @abstractmethod
     def cancel_attempt(self, number: int) -> None:
-        """Cancel an attempt if it is still under way."""
+        """Cancel an attempt if it is still in flight."""
 
     @abstractmethod
     def set_timer(self, at: float | None) -> None:
@@ -126,19 +126,19 @@ class Exchange(ABC):
         self.post(lambda: self._take(lambda now: self.flow.woken(now)))
 
     def refuse(self, status: Status, answer: AttemptAnswer) -> None:
-        """Take that there will be no lease: see ``Waiter``."""
+        """End the call: there will be no lease (``Waiter``)."""
         self.post(lambda: self._refused(status, answer))
 
     def close(self) -> None:
-        """Take that the channel was closed: see ``Waiter``."""
+        """End the call: the channel was closed (``Waiter``)."""
         self.post(lambda: self._give_up(CLOSED_TEXT))
 
     def give_up(self) -> None:
-        """Take that the caller cancelled."""
+        """End the call: the caller cancelled it."""
         self.post(lambda: self._give_up(CANCELLED_TEXT))
 
     def fail(self, error: Exception) -> None:
-        """Take that an attempt broke in somebody's code: the caller gets ``error``."""
+        """End the call with ``error``: code around the attempt raised it."""
         self.post(lambda: self._fail(error))
 
     def post(self, event: Callable[[], None]) -> None:
@@ -146,7 +146,7 @@ class Exchange(ABC):
         try:
             self._events.post(event, self.handle)
         except BaseException:
-            # An interrupt's: what it kept from being handled nobody tells again.
+            # An interrupt's: no event is posted again for what it kept from being handled.
             with suppress(ReentrantCall):
                 self._events.post(lambda: self._give_up("interrupted"), self.handle)
             raise
@@ -228,7 +228,7 @@ class Exchange(ABC):
             self.flow.cancelled(self.state.now())
         self._last = FinalStatus(grpc.StatusCode.INTERNAL, repr(error))
         if isinstance(error, CallError) and error.rpc_id is None:
-            # It was built where nobody knew the call.
+            # The code that built it did not know the call.
             error.rpc_id = self.rpc_id
         self._finish(Action.RAISE, error)
 

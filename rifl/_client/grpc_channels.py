@@ -27,7 +27,7 @@ class Connect(Protocol[_Opened]):
         """``own``: with a connection that no other channel has."""
 
 
-# Whether a channel of ours is being opened in this context.
+# Whether a rifl channel is being opened in this context.
 _OPENING: contextvars.ContextVar[bool] = contextvars.ContextVar("rifl_opening", default=False)
 
 
@@ -123,9 +123,9 @@ def likeness(
     """Return what is equal for channels that ``connect`` opened alike; None for one apart.
 
     Credentials are alike where they are one object. ``opened_by`` is ``grpc`` or ``grpc.aio``.
-    A channel to several targets is apart, since each of these has a current one of its own;
-    and so is one that gRPC's own function did not open: what somebody put around it may add
-    to each call whose it is.
+    A channel to several targets is apart, since each of these has a current one of its own.
+    So is one that gRPC's own function did not open: a wrapper around it may add an identity
+    to each call.
     """
     targets = split_targets(target)
     function = opened_by.insecure_channel if credentials is None else opened_by.secure_channel
@@ -135,7 +135,7 @@ def likeness(
     try:
         hash(alike)
     except TypeError:
-        # An option of somebody's own kind: nothing says when two of them are alike.
+        # An option of an unknown kind: nothing says when two of them are alike.
         return None
     return alike
 
@@ -146,7 +146,7 @@ def over_targets(
     open_one: Connect[_Channel],
     over: Callable[[Targets, Connect[_Channel]], _Channel],
 ) -> _Channel:
-    """Return the channel under one of ours, over gRPC's own.
+    """Return the channel under a rifl channel, over gRPC's own.
 
     ``follow``: whether a server's word on who leads may add targets. Where a function that
     stands in for gRPC's asks for it (``opening``), gRPC's own to the first target.
@@ -179,7 +179,7 @@ def inner_method(
 def _open(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
     if _OPENING.get():
         return _ORIGINALS[name](*arguments)
-    # Whoever else has wrapped gRPC's functions, such as for tracing, is to see ours, too.
+    # Other wrappers of gRPC's functions, such as for tracing, must see this channel, too.
     token = _OPENING.set(True)
     try:
         return function(*arguments)

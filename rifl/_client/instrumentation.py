@@ -84,14 +84,14 @@ class Instrumentation:
     def undo(self) -> None:
         """Open gRPC's own channels again.
 
-        Where somebody patched the functions after us, theirs stay, and ask gRPC's.
+        Functions that other code patched later stay patched, and call gRPC's.
         """
         with _lock:
             if self._undone:
                 return
             self._undone = True
             for module, name in self._before:
-                # Ours, and what is below it of others of ours that were undone before.
+                # This patch, and patches of rifl's below it that were undone earlier.
                 while _undone(present := getattr(module, name)):
                     setattr(module, name, present.__self__._before[module, name])
 

@@ -44,7 +44,7 @@ class key(tuple[str, bytes]):  # noqa: N801 - used like a function
 
     def __new__(cls, value: str | bytes) -> Self:
         """Check the key."""
-        # bytes(7) would be seven zeroes, and nobody would notice.
+        # bytes(7) would be seven zeroes, unnoticed.
         if not isinstance(value, str | bytes | bytearray | memoryview):
             raise TypeError(f"a key is text or bytes, not {type(value).__name__}: say str(...)")
         data = value.encode() if isinstance(value, str) else bytes(value)
@@ -68,7 +68,7 @@ def take_key(metadata: Iterable[Any] | None) -> tuple[bytes | None, Any]:
     """Return the call's key, None if it has none, and its metadata without it.
 
     ``OWN_HEADER`` for a call that its caller names by the plain header. Raises
-    ``rifl.core.BadHeader`` for two keys: nobody can tell which one counts.
+    ``rifl.core.BadHeader`` for two keys: it is unknown which one counts.
     """
     found = CURRENT_KEY.get()
     if not metadata:
@@ -124,7 +124,7 @@ def key_error(message: str) -> CallError:
 
 
 def refuse_key(metadata: Iterable[Any] | None) -> None:
-    """Raise ``rifl.core.BadHeader`` where a call has a key of ours that nobody would look at."""
+    """Raise ``rifl.core.BadHeader`` if a call that is not deduplicated has a rifl key."""
     if take_key(metadata)[0]:
         raise key_error("a bidirectional call is not deduplicated: a key means nothing to it")
 

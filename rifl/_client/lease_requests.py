@@ -138,12 +138,12 @@ def says_something(status: Status) -> bool:
 
 
 def unsent(request: LeaseRequest) -> None:
-    """Take that a request will have no answer: who waited for it looks elsewhere."""
+    """Settle a request that will have no answer: its companions ask elsewhere."""
     settle(request.companions, (), request.sent_at)
 
 
 def broken(state: ClientState, request: LeaseRequest, error: Exception) -> None:
-    """Take what somebody else's code raised in a request, such as an interceptor beneath.
+    """Handle what other code raised in a request, such as an interceptor beneath.
 
     It is repeated, as after any error: the next one may succeed.
     """
@@ -185,12 +185,12 @@ class LeaseWaiter:
         self._woken()
 
     def refuse(self, status: Status, answer: AttemptAnswer) -> None:
-        """Take that there will be no lease."""
+        """Wake the waiting caller: there will be no lease."""
         self._refused = (status, answer)
         self._woken()
 
     def close(self) -> None:
-        """Take that the channel was closed."""
+        """Wake the waiting caller: the channel was closed."""
         self._woken()
 
     def forget(self) -> None:

@@ -56,7 +56,7 @@ class Router:
             return next((index for moved, index in self._moves if moved > at), self.targets.current)
 
     def ended(self, index: int, status: Any, *, heartbeat: bool = False) -> None:
-        """Take the end of an attempt at a target: a call, an error, or a status of ours."""
+        """Note the end of an attempt at a target: a call, an error, or a rifl status."""
         if status.code().name not in UNREACHED_HEARTBEAT_CODES:
             return
         answer = read_answer(status)

@@ -31,7 +31,7 @@ class Renewing(Protocol):
         """Take a renewal's reply."""
 
     def not_accompanied(self, lease: ClientLease) -> None:
-        """Take that another one's request did not renew this lease."""
+        """Note that another channel's request did not renew this lease."""
 
 
 class Companion(NamedTuple):
@@ -109,7 +109,7 @@ def share_renewals(state: Renewing, key: Hashable) -> Renewals:
 
 
 def _forget() -> None:
-    # The parent's clients are of no use here, and their locks may be held for ever.
+    # The parent's clients are of no use here, and their locks may never be released.
     global _shared
     _shared = weakref.WeakValueDictionary()
 

@@ -82,7 +82,7 @@ class Waiter(Protocol):
 
     @property
     def ends_at(self) -> float | None:
-        """When it waits no longer; None if it waits for ever."""
+        """When it stops waiting; None: never."""
 
     def wake(self) -> None:
         """Look again. Any thread, at any time; never blocks."""
@@ -126,7 +126,7 @@ class ClientState:
         self.lock = OwnedLock(reentrant)
         self.lease: ClientLease | None = None
         self.closed = False
-        # Nothing new is taken, what is under way goes on.
+        # New calls are refused; those in flight go on.
         self.closing = False
         self.forked = False
         self.session = ClientSession(
@@ -146,12 +146,12 @@ class ClientState:
         self.lease_status: Status | None = None
         # Whether it was logged that the server cannot be reached, since it last was.
         self._told_away = False
-        # With whose renewals this one's may travel; None: with nobody's.
+        # The renewals that this one's may travel with; None: it travels alone.
         self.renewals: Renewals | None = None
         # None where connections cannot be replaced: the application's own channel.
         self.watch: ConnectionWatch | None = None
         self._replaced = False
-        # What waits for an answer; not first attempts that nothing of ours is around.
+        # What waits for an answer; not first attempts that no rifl object wraps.
         self.waiting: weakref.WeakSet[Any] = weakref.WeakSet()
         # What keeps a connection's multicallables.
         self.stubs: weakref.WeakSet[Stub] = weakref.WeakSet()
@@ -230,7 +230,7 @@ class ClientState:
     # The lease, and the calls that wait for it.
 
     def look_at_lease(self) -> None:
-        """Have whoever keeps the lease look at it now. Never blocks."""
+        """Wake the thread or task that keeps the lease. Never blocks."""
         raise NotImplementedError
 
     def complete(self, call: IssuedCall, sent_at: float | None) -> None:
@@ -281,10 +281,10 @@ class ClientState:
     def granted(self, reply: Any, sent_at: float) -> None:
         """Take a ``GrantReply`` or ``OpenSessionReply``; wakes all who waited for it."""
         if not reply.client_id:
-            # A generic handler for every method, in front of ours.
+            # A generic handler for every method, in front of rifl's.
             self.grant_failed(
                 FinalStatus(
-                    grpc.StatusCode.UNIMPLEMENTED, "what answered is no lease service of ours"
+                    grpc.StatusCode.UNIMPLEMENTED, "the server has no lease service of rifl's"
                 )
             )
             return
@@ -323,7 +323,7 @@ class ClientState:
         self.wake(woken)
 
     def moved(self, target: str) -> None:
-        """Take that the connection to a target was replaced by another one."""
+        """Note that another connection to a target replaced the last one."""
         _log.warning("connection_replaced", target=target)
         self._replaced = True
         with self.lock:
@@ -351,7 +351,7 @@ class ClientState:
         self.wake(woken)
 
     def not_accompanied(self, lease: ClientLease) -> None:
-        """Take that another channel's request did not renew this lease: ask for ourselves."""
+        """Note that another channel's request did not renew this lease: send an own one."""
         with self.lock:
             self.session.not_accompanied(lease, self.now(), self.jitter())
         self.look_at_lease()
@@ -397,7 +397,7 @@ class ClientState:
             )
 
     def session_ended(self) -> None:
-        """Take that the named session is closed: the server refuses whoever opens it again."""
+        """Note that the named session is closed: the server refuses to open it again."""
         lease = self.session.lease
         if lease is not None:
             self.lease_lost(lease, "closed")
@@ -486,7 +486,7 @@ def _told(status: Status, answer: AttemptAnswer) -> FinalStatus:
 
 def _another_session() -> Status:
     code = grpc.StatusCode[StoreMismatch.code_name]
-    text = f"{ANOTHER_STORE}; connect again to take the session as it is there"
+    text = f"{ANOTHER_STORE}; connect again to use the session of that store"
     status = rich_status(code, StoreMismatch.reason, text)
     return FinalStatus(status.code, status.details, (), status.trailing_metadata)
 
@@ -509,7 +509,7 @@ _states: weakref.WeakSet[ClientState] = weakref.WeakSet()
 def _mark_forked() -> None:
     # Else parent and child would draw the same.
     _dice.seed()
-    # A thread of the parent may have held any lock, for ever now: take none.
+    # A thread of the parent may have held any lock, which now stays held: take none.
     for state in list(_states):
         state.forked = True
         state.lease = None

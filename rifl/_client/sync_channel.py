@@ -72,7 +72,7 @@ class Batches:
             return self._pool.submit(self._drive, method, begun, woken)
 
     def close(self) -> None:
-        """Let the threads go; batches under way end, since the channel is closed."""
+        """End the threads; batches in flight end, since the channel is closed."""
         with self._lock:
             if self._pool is not None:
                 self._pool.shutdown(wait=False)
@@ -147,8 +147,8 @@ def connect(
     Those that are to see each call once go around the channel, by
     ``grpc.intercept_channel``.
 
-    ``session`` names a session that outlives this process: whoever opens the name
-    has the same client id, until the session is closed or unused for
+    ``session`` names a session that outlives this process: all who open the name
+    have the same client id, until the session is closed or unused for
     ``session_retention`` seconds (None: the server's default; at most 30 days). It takes calls
     with a key only (``rifl.key``); ``close`` leaves it open. Where the server does not
     authenticate the channel, the session opens by ``secret``, 16 to 1024 bytes, better drawn
@@ -203,7 +203,7 @@ class Channel(grpc.Channel):
     calls, and all bidirectional ones, are passed through, sent once.
     Failed unary calls raise ``CallError``. In a forked child every use raises
     ``rifl.core.ForkedProcess``, but for ``close``, which then does nothing.
-    ``close`` cancels what is under way and takes at most a second. Any thread.
+    ``close`` cancels the calls in flight and takes at most a second. Any thread.
     """
 
     def __init__(
@@ -314,8 +314,8 @@ class Channel(grpc.Channel):
     ) -> Future[list[BatchResult]]:
         """Do what ``batch`` does in the background.
 
-        At most 16 batches of a channel are under way so; more wait their turn, which
-        counts towards ``timeout``. One that has begun cannot be cancelled but by ``close``.
+        At most 16 such batches of a channel are in flight; more wait their turn, which
+        counts towards ``timeout``. Only ``close`` cancels one that has begun.
         """
         return self._batches.submit(method, items, timeout, metadata)
 
@@ -332,7 +332,7 @@ class Channel(grpc.Channel):
         self._inner.unsubscribe(callback)
 
     def close(self) -> None:
-        """Close: cancel what is under way, give an idle client id back."""
+        """Close: cancel the calls in flight and give an idle client id back."""
         if not self._client.forked:
             self._client.stop()
             self._inner.close()

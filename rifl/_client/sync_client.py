@@ -54,7 +54,7 @@ class Timer:
 
 
 class Timers:
-    """Timers of one client, for calls that nobody's thread waits in.
+    """Timers of one client, for calls that no thread waits in.
 
     The daemon thread starts with the first timer and ends with the last one, so
     nothing is left behind by a client that is dropped. Any thread. A callback
@@ -182,7 +182,7 @@ class LeaseKeeper:
         self._thread: threading.Thread | None = None
 
     def look(self, state: SyncClient) -> None:
-        """Have the thread look at what is to be done, now. Any thread; never blocks."""
+        """Wake the thread to look for work now. Any thread; never blocks."""
         thread = self._thread
         # An interrupt may have left one that did not begin.
         if thread is None or thread.ident is None:

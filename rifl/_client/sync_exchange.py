@@ -56,7 +56,7 @@ class _SyncExchange(Exchange):
             self.attempt_ended(number, future, future.result())
             return
         if not hasattr(future, "debug_error_string"):
-            # What gRPC makes of an exception in somebody's interceptor.
+            # What gRPC makes of an exception in an application's interceptor.
             error = future.exception()
             if not isinstance(error, grpc.RpcError):
                 self.fail(error)
@@ -144,7 +144,7 @@ class CallFuture(_SyncExchange, grpc.Call, grpc.Future):  # type: ignore[type-ar
         self._cancelled = False
 
     def adopt(self, flow: CallFlow, number: int, attempt: Any) -> None:
-        """Go on with a call whose first attempt is under way."""
+        """Go on with a call whose first attempt is in flight."""
         self.flow = flow
         self._attempts[number] = attempt
         self.set_timer(flow.wake_at)
@@ -166,8 +166,8 @@ class CallFuture(_SyncExchange, grpc.Call, grpc.Future):  # type: ignore[type-ar
             super().attempt_ended(number, status, reply)
             return
 
-        # gRPC tells of an error on the thread that is to bring the metadata which come
-        # with it: whoever asked for them there would wait for ever, and the channel, too.
+        # gRPC reports an error on the thread that must deliver its metadata: a callback
+        # that asked for them there would deadlock, and the channel with it.
         def told() -> None:
             super(CallFuture, self).attempt_ended(number, status, reply)
 
@@ -200,7 +200,7 @@ class CallFuture(_SyncExchange, grpc.Call, grpc.Future):  # type: ignore[type-ar
         return self._cancelled
 
     def running(self) -> bool:
-        """Return whether the call is under way."""
+        """Return whether the call is in flight."""
         return not self._over
 
     def done(self) -> bool:
@@ -249,7 +249,7 @@ class CallFuture(_SyncExchange, grpc.Call, grpc.Future):  # type: ignore[type-ar
         return True
 
     def is_active(self) -> bool:
-        """Return whether the call is under way."""
+        """Return whether the call is in flight."""
         return not self._over
 
     def time_remaining(self) -> Any:

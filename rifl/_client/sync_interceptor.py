@@ -1,4 +1,4 @@
-"""The sync client interceptor, for channels built by somebody else."""
+"""The sync client interceptor, for channels that the application builds."""
 
 from __future__ import annotations
 

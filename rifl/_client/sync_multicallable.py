@@ -39,7 +39,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
         deserializer: Callable[[bytes], Any] | None,
     ) -> None:
         self._client = client
-        # The method on the channel, and what of it sends now.
+        # The method on the channel, and the multicallable that sends now.
         self._method_here = inner
         self._inner = inner.now()
         self._inner_with_call = self._inner.with_call
@@ -227,7 +227,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
                 client.tell_first(self._method, call, sent_at, "OK", begun)
             return reply
         except BaseException:
-            # A signal's, maybe, at any line: no seq is left that nobody waits for.
+            # Maybe a signal's, at any line: leave no seq without a waiting caller.
             if call is not None:
                 client.interrupted(call)
             raise

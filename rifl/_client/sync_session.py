@@ -80,12 +80,11 @@ class Session:
     def close(self, timeout: float | None = None) -> None:
         """Close the named session, for good: its records go, and late calls are refused.
 
-        For a job that is over: calls of its name, from any process, are SESSION_CLOSED from
-        then on (also while they are under way: have none). Closing twice is the same as
-        once. Tried again for ``timeout`` seconds (None: the retry policy's
-        ``max_elapsed_s``). Raises ``ValueError`` on a channel without a named session,
-        ``rifl.core.SessionClosed`` if the server knows none of that name, and ``CallError`` if
-        it could not be asked.
+        For a job that has ended: calls of its name, from any process, are SESSION_CLOSED from
+        then on (also calls in flight: have none). Closing twice is the same as once. Retried for
+        ``timeout`` seconds (None: the retry policy's ``max_elapsed_s``). Raises ``ValueError``
+        on a channel without a named session, ``rifl.core.SessionClosed`` if the server knows
+        none of that name, and ``CallError`` if it could not be asked.
         """
         closing = Closing(self._client, timeout)
         ask = self._client.channel.unary_unary(closing.METHOD)

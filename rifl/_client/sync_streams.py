@@ -116,7 +116,7 @@ class StreamCall(CallFuture):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # Guarded by ``_lock``: the attempt under way, and whether a thread reads it.
+        # Guarded by ``_lock``: the attempt in flight, and whether a thread reads it.
         self._current: Any = None
         self._number = 0
         self._reading = False
@@ -142,7 +142,7 @@ class StreamCall(CallFuture):
             self._current, self._number = current, number
             self._condition.notify_all()
         if isinstance(current, grpc.Future):
-            # Weakly: a stream that nobody reads any more is to be cancelled.
+            # Weakly: a stream without a reader must be cancelled.
             reference = weakref.ref(self)
 
             def done(_: Any) -> None:
@@ -231,7 +231,7 @@ class StreamCall(CallFuture):
         self.post(lambda: self._give_up("the stream was left"))
 
     def initial_metadata(self) -> Any:
-        """Wait for the initial metadata of the attempt under way, and return it."""
+        """Wait for the initial metadata of the attempt in flight, and return it."""
         with self._lock:
             self._condition.wait_for(lambda: self._over or self._current is not None)
             answered: Any = self.status if self._over else self._current

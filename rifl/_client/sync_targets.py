@@ -200,7 +200,7 @@ class _Unary(_Method, grpc.UnaryUnaryMultiCallable, grpc.StreamUnaryMultiCallabl
         index = self._choose()
         future = self._send(index, lambda inner: inner.future(*args, **kwargs))
         if self._router is not None:
-            # Before whoever sends the next attempt is told.
+            # Before the sender of the next attempt is told.
             future.add_done_callback(lambda done: self._ended(index, done))
         return future
 

@@ -53,7 +53,7 @@ def test_inspect_shows_what_the_store_holds(url: str, capsys: Any) -> None:
     """Clients, sessions and calls in progress are listed, with sizes and ages."""
     assert main(["inspect", url]) == ExitCode.DONE
     text = capsys.readouterr().out
-    for expected in ("owned by", "nobody", "orders (open)", "1/4", "/bank.Bank/Deposit"):
+    for expected in ("owned by", "no process", "orders (open)", "1/4", "/bank.Bank/Deposit"):
         assert expected in text
     # It may have taken a while to get here.
     assert re.search(r"intent +\d+s$", text, re.MULTILINE)

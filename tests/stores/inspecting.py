@@ -168,7 +168,7 @@ class SharedInspection:
         """inspect, show, release, export and rotate-secret work as on a file (DESIGN §6)."""
         assert main(["inspect", made]) == ExitCode.DONE
         text = capsys.readouterr().out
-        for expected in ("served by", "nobody", "orders (open)", "1/4", "/bank.Bank/Deposit"):
+        for expected in ("served by", "no process", "orders (open)", "1/4", "/bank.Bank/Deposit"):
             assert expected in text
         assert main(["inspect", made, "--json"]) == ExitCode.DONE
         found = json.loads(capsys.readouterr().out)
