@@ -6,7 +6,7 @@ import ipaddress
 from functools import lru_cache
 from urllib.parse import unquote
 
-# What one subscriber is given: whoever has it has all its addresses.
+# The prefix of one subscriber, who has all its addresses.
 _IPV6_PREFIX = 64
 
 

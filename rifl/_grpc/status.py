@@ -59,7 +59,7 @@ def details_bin(
 ) -> bytes:
     """The value of ``grpc-status-details-bin`` for the same arguments as ``rich_status``.
 
-    Whoever sets it must also send ``code`` and the (cut) message as the status,
+    The server that sets it must also send ``code`` and the (cut) message as the status,
     since clients reject a status that contradicts its details.
     """
     value: bytes = _status(code, reason, message, metadata, retry_after_s).SerializeToString()
@@ -83,11 +83,11 @@ def read_error_info(
 
 
 def saying(value: bytes, code: grpc.StatusCode, message: str) -> bytes:
-    """Have a ``grpc-status-details-bin`` of ours say this code and message.
+    """Return a rifl ``grpc-status-details-bin`` with this code and message.
 
-    For an error that is told with another code than it came with: readers of rich errors
+    For an error that is raised with another code than it came with: readers of rich errors
     (``grpc_status``, and Google's clients by it) reject one that contradicts its status.
-    What is not ours, or is no status, stays as it is.
+    Other values are returned unchanged.
     """
     try:
         status = status_pb2.Status.FromString(value)
@@ -103,7 +103,7 @@ def saying(value: bytes, code: grpc.StatusCode, message: str) -> bytes:
 def without_error_info(value: bytes) -> bytes:
     """Take our ErrorInfo, and the RetryInfo beside it, out of a ``grpc-status-details-bin``.
 
-    Empty where no detail is left. What has none of ours, or is no status, stays as it is.
+    Empty if no detail is left. A value without a detail of rifl's is returned unchanged.
     """
     try:
         status = status_pb2.Status.FromString(value)

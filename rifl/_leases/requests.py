@@ -147,7 +147,7 @@ class LeaseRequests:
     def open_session(self, raw: bytes, peer: bytes, source: str = "") -> bytes:
         """OpenSessionRequest to OpenSessionReply. Blocks on the storage.
 
-        ``source``: the caller's address, which counts where it is nobody's.
+        ``source``: the caller's address, which counts if the peer is anonymous.
         """
         request = _parse(pb.OpenSessionRequest, raw)
         opened = self._authority.open_session(

@@ -31,7 +31,7 @@ SERVICE_NAME = "lease_server.v1.LeaseServer"
 _MAX_REFUSALS_PER_STREAM = 64
 # So many grants share a commit. Threads are made when they are needed.
 _STORAGE_THREADS = 16
-# Until it showed a good token, a stream is held for nobody in particular.
+# Until it shows a valid token, a stream belongs to no client.
 _FIRST_RENEWAL_S = 10.0
 
 # What RetryInfo says with a refusal, seconds; the others are not worth asking again.

@@ -9,8 +9,8 @@ A call arrives at ``interceptors``; ``sync`` or ``aio`` drives the rules for it,
 - ``sync_streams``, ``aio_streams``: calls with a stream on one side
 - ``aio_batches``, ``batches``: batched calls
 - ``eager_task``: how a coroutine handler begins at once
-- ``local_calls``: handlers run for somebody who is no caller of gRPC's; ``local_handlers``: how
-  they are found
+- ``local_calls``: handlers that run without a gRPC caller; ``local_handlers``: how they are
+  found
 
 The user's objects and functions:
 

@@ -41,7 +41,7 @@ class AioShell:
         self.engine = engine
         self._waiting = 0
         engine.waiting.append(lambda: self._waiting)
-        # A task that nobody holds may be collected before it is done.
+        # A task without a reference may be collected before it is done.
         self._executing: set[asyncio.Task[Any]] = set()
 
     async def drive(
@@ -172,7 +172,7 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
     async def execute(
         request: bytes, context: Any, started: Any, call: Call, began: float
     ) -> bytes | SentReply:
-        """Carry a claimed call to its durable end, whoever waits: its response, or more."""
+        """Carry a claimed call to its durable end, with or without a waiting caller."""
         raised: list[BaseException] = []
         told: Any
         try:

@@ -157,7 +157,7 @@ def stream_unary_behavior(
     async def carry_out(
         attempt: Attempt, stream: RequestStream, requests: _Requests, context: Any, began: float
     ) -> SentReply:
-        """Execute the call to its durable end, whoever waits."""
+        """Execute the call to its durable end, with or without a waiting caller."""
         raised: list[BaseException] = []
         try:
             told = await shell.drive(
@@ -217,7 +217,7 @@ class _Outlet:
                 await context.write(message)
         except BaseException:
             self._responses.leave()
-            # One who waits to put something must not wait for ever.
+            # A task that waits to put a message must not block here without end.
             while not self._queue.empty():
                 self._queue.get_nowait()
             raise
@@ -278,7 +278,7 @@ def unary_stream_behavior(
         call: Call,
         began: float,
     ) -> SentReply:
-        """Execute the call to its durable end, whoever listens."""
+        """Execute the call to its durable end, with or without a listening caller."""
         raised: list[BaseException] = []
         told: Answer | RiflError
         try:

@@ -14,7 +14,7 @@ from rifl.core._shared.call import Call
 
 
 class Batch:
-    """One batch under way: its calls, and whether its caller still waits.
+    """A batch in flight: its calls, and whether its caller still waits.
 
     Raises from its constructor what refuses the batch as a whole: ``BadHeader``,
     ``BatchTooLarge``, ``NotYours``, ``LeaseExpired``.
@@ -44,7 +44,7 @@ class Batch:
         self._raised: list[tuple[Call, BaseException]] = []
 
     def gone(self) -> bool:
-        """Whether nobody waits for the answer any more."""
+        """Whether the caller has stopped waiting for the answer."""
         return self._gone
 
     def leave(self) -> None:

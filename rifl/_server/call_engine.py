@@ -36,7 +36,7 @@ _WAIT_SHARE = 0.9
 
 
 class KeysFrom(enum.Enum):
-    """Whose plain keys count: those of authenticated peers, of anyone, of nobody."""
+    """Whose plain keys count: those of authenticated peers, of all callers, or none."""
 
     AUTHENTICATED = "authenticated"
     ANYONE = "anyone"
@@ -168,7 +168,7 @@ class CallEngine:
             b"",
             None,
             key,
-            # Nobody says which attempt this is: its answer is labelled like a later one's.
+            # The attempt's number is unknown: its answer is labelled like a later one's.
             attempt=2,
             fingerprint=fingerprint(method, peer + request),
             method=method,

@@ -178,7 +178,7 @@ class HandlerContext(Noted, grpc.ServicerContext):
         That is when its answer is recorded, or it is given up, not when its caller leaves.
         False: it has ended already.
         """
-        # None where a group's log is replayed, whose calls nobody waits for.
+        # None while a group's log is replayed: its calls have no waiting callers.
         store: Store | None = self.rifl_serving.store
         return store is None or store.wait(self.rifl_attempt, lambda: _in_a_thread(callback))
 
@@ -235,7 +235,7 @@ class AioHandlerContext(Noted, grpc.aio.ServicerContext[Any, Any]):
             ended()
 
     def cancelled(self) -> bool:
-        """Return false: nobody cancels a call, though its caller may leave."""
+        """Return false: a call is never cancelled, though its caller may leave."""
         return False
 
     def done(self) -> bool:
@@ -244,7 +244,7 @@ class AioHandlerContext(Noted, grpc.aio.ServicerContext[Any, Any]):
 
 
 def _in_a_thread(callback: Callable[[], None]) -> None:
-    # Whoever settles a call settles others', too, and must not wait for a handler's.
+    # The thread that settles this call settles others, too: a handler must not block it.
     threading.Thread(target=callback, name="rifl-callback", daemon=True).start()
 
 
@@ -261,9 +261,9 @@ def _text(details: Any) -> str:
 
 
 def _metadata(entries: Iterable[Any] | None) -> Metadata:
-    """Return metadata as it is recorded; raises for what gRPC could not send either.
+    """Return metadata in its recorded form; raises for what gRPC could not send either.
 
-    Labels of ours go: what is forwarded from another server speaks of another call.
+    rifl's labels are left out: one forwarded from another server is of another call.
     """
     if isinstance(entries, dict) or not hasattr(entries or (), "__iter__"):
         raise TypeError(f"trailing or initial metadata is a sequence of pairs, not {entries!r}")

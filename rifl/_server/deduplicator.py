@@ -318,9 +318,9 @@ class Deduplicator:
         At most ``drain_s`` seconds; None means the constructor's. On an event loop
         use ``aclose``: this would block the handlers it waits for.
 
-        Where handlers still run then, it logs so and returns, and the store stays this
-        process's: nobody else can open the file, or takes this replica for dead, before the
-        last of them has ended and been recorded, or the process has. Where an event loop
+        If handlers still run then, it logs so and returns, and this process keeps the
+        store. No other process can open the file, or takes this replica for dead, before the
+        last of them is recorded or the process ends. Where an event loop
         cancelled one of them meanwhile, a thread that it left behind may go on: then the
         process's end lets the store go. Until then new calls are refused. Called again it
         waits for that, at most ``drain_s`` more. Called within itself, by a signal's handler or
@@ -377,7 +377,7 @@ class Deduplicator:
         self._release.begin()
 
     def _die(self) -> None:
-        """Do what the death of the process does, for ``rifl.testing``: handlers end for nobody."""
+        """Do what a crash of the process does, for ``rifl.testing``: handlers end unrecorded."""
         with self._closing:
             if self._release is None:
                 self.drain()
@@ -405,7 +405,7 @@ class Deduplicator:
         elif isinstance(refusal, Draining):
             _log.info("refusing_new_calls", reason=refusal.reason, error=str(refusal))
         else:
-            # Nobody asked for it: somebody has to look.
+            # Not requested: an operator has to look.
             _log.warning("refusing_new_calls", reason=refusal.reason, error=str(refusal))
         self._health.set(refusal is None)
         if self._observer is not None:

@@ -1,7 +1,7 @@
 """Tasks that begin at once: a handler that awaits nothing costs no turn of the loop.
 
-``asyncio.create_task`` runs its coroutine at the loop's next turn, and whoever waits
-for it goes on two turns later. Python 3.12 has eager tasks; for 3.11 here is one.
+``asyncio.create_task`` runs its coroutine at the loop's next turn, and its waiting
+task goes on two turns later. Python 3.12 has eager tasks; for 3.11 here is one.
 Either is a task of its own, with a ``current_task`` of its own: timeouts and task
 groups inside the coroutine cancel it, and a cancellation of the caller does not.
 """

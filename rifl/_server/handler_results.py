@@ -50,7 +50,7 @@ def returned(
 def returned_result(
     context: Noted, response: Any, serialize: Callable[[Any], bytes] | None, *, aio: bool
 ) -> HandlerResult:
-    """Do what ``returned`` does, for whoever takes one form only."""
+    """Do what ``returned`` does, for callers that take one form only."""
     handled = returned(context, response, serialize, aio=aio)
     return handled if isinstance(handled, HandlerResult) else HandlerResult(handled)
 

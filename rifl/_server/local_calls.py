@@ -1,4 +1,4 @@
-"""Local calls: methods' handlers, run for somebody who is no caller of gRPC's (DESIGN §4, §6).
+"""Local calls: methods' handlers, run without a gRPC caller (DESIGN §4, §6).
 
 Who hands work to the handlers of a server that it is hosted by (a target of a log's player)
 finds each handler as a call of its method would, with the interceptors behind ours, and runs it
@@ -79,9 +79,8 @@ class LocalRun(NamedTuple):
 
     ``code`` and ``details``: its status; OK is 0. ``committed``: an atomic handler's transaction
     committed, and the rows moved with it; of any other kind false. ``broken``: it was cancelled,
-    and nobody knows how far it came; or its store failed, and not it. ``pending``: nobody can tell
-    whether it committed. ``crowded``: what it failed for is over, maybe, once those before it have
-    committed.
+    and its progress is unknown; or its store failed, and not it. ``pending``: it is unknown
+    whether it committed. ``crowded``: it may succeed once those before it have committed.
     ``doubtful``: it is the handler's failure if a row can be moved right after (``counting``).
     ``committing``: of a run behind which ``more`` come, and whose shared transaction has yet to
     commit: gives its record then, or raises why it did not.
@@ -379,7 +378,7 @@ class LoopWatch:
 
 
 class LoopWatches:
-    """Of all loops that handlers of one ``Deduplicator`` run on for somebody who called none."""
+    """The watches of all loops that one ``Deduplicator`` runs handlers of local calls on."""
 
     def __init__(self) -> None:
         self._watches: list[LoopWatch] = []

@@ -1,7 +1,7 @@
 """Handlers of local calls: found by their methods, and what they see of the transport (§4).
 
-What is run for somebody who is no caller of gRPC's (``local_calls``) is found as a call of its
-method would, with the interceptors behind ours.
+The handler of a local call (``local_calls``) is found as for a gRPC call of its method, with
+the interceptors behind rifl's.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class NotFound(Exception):
 class Transport:
     """gRPC's context of the call that brought the work, as far as a handler may see it.
 
-    ``metadata``: what is said of this piece of work. Its answer is nobody's message: what would
-    be done to the call's own, compression and cancelling, is not done.
+    ``metadata``: what is said of this piece of work. Its answer is no message of a call: there
+    is no compression and no cancelling.
     """
 
     def __init__(self, inner: Any, metadata: tuple[tuple[str, str | bytes], ...] = ()) -> None:

@@ -41,7 +41,7 @@ def record(context: Any, reply: Any, transaction: Any) -> None:
         noted.rifl_held.hold(completion, transaction)
         return
     if noted.rifl_undone and not _in_block(noted):
-        # The handler's own transaction: what becomes of it, nobody here sees.
+        # The handler's own transaction: its outcome is not visible here.
         noted.rifl_undone = False
     noted.rifl_serving.transactions.record(noted.rifl_attempt, completion, transaction)
 
@@ -60,7 +60,7 @@ async def record_async(context: Any, reply: Any, transaction: Any) -> None:
         noted.rifl_held.hold(completion, transaction)
         return
     if noted.rifl_undone and not _in_block(noted):
-        # The handler's own transaction: what becomes of it, nobody here sees.
+        # The handler's own transaction: its outcome is not visible here.
         noted.rifl_undone = False
     await noted.rifl_serving.transactions.record_async(noted.rifl_attempt, completion, transaction)
 

@@ -40,8 +40,8 @@ from rifl.core._shared.record import CompletionRecord, Metadata
 
 _log = get_logger("rifl.server")
 
-# These are somebody's mistake, and say so once in a while; the others are how the
-# protocol goes on under load, faults and restarts.
+# These are mistakes of an application, logged once in a while; the others are normal
+# under load, faults and restarts.
 _BUGS = frozenset(
     error.reason
     for error in (
@@ -76,7 +76,7 @@ class RefusalLog:
             identity["rpc_id"] = str(call.rpc_id)
             identity["attempt"] = call.attempt
         _log.debug("refused", **identity)
-        # A later attempt of an acknowledged call is a copy that came late: nobody waits for it.
+        # A later attempt of an acknowledged call arrived late: no caller waits for it.
         late = error.reason == errors.StaleRpc.reason and call is not None and call.attempt > 1
         if error.reason not in _BUGS or late:
             return
@@ -262,7 +262,7 @@ class Replies:
         return Reply(calls[0], error).status()
 
     def _note_refusal(self, method: str, call: Call | None, told: Answer | RiflError) -> None:
-        """Log a refusal, and an answer that is an error of ours where it is given first."""
+        """Log a refusal, and an answer that is a rifl error when it is given first."""
         if isinstance(told, RiflError):
             self._refusals.refused(method, call, told)
         elif told.record.reason and told.outcome is not Outcome.REPLAYED:
@@ -274,8 +274,8 @@ class Replies:
 def is_bare(record: CompletionRecord, call: Call) -> bool:
     """Whether an executed call's answer is its response and nothing else, as most are.
 
-    Trailing metadata set from Python is dear: a first attempt's success that was
-    executed carries none of ours.
+    Trailing metadata set from Python is expensive: rifl adds none to an executed first
+    attempt's success.
     """
     # Code, details and metadata, by position: half the cost.
     return call.attempt == 1 and not (

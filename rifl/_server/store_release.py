@@ -33,13 +33,13 @@ class _Held(Protocol):
 class StoreRelease:
     """Calls ``let_go`` once: at once, or in a thread when the last handler has ended.
 
-    Whoever takes a store over believes that nothing of its last owner runs any more: an
-    operator's *not executed* and an idempotent re-run rest on it. A process whose handlers
-    never end has its store until it dies: the thread keeps no process alive.
+    A process that takes a store over relies on this: no handler of the last owner still
+    runs. An operator's *not executed* and an idempotent re-run rest on it. A process whose
+    handlers never end keeps its store until it exits: the thread keeps no process alive.
 
     A coroutine that was cancelled since the server drains, as event loops do when they end,
-    may have left a thread behind (``asyncio.to_thread``) that nobody here knows. Python joins
-    those when the process ends, and then exit hooks run: the store is let go by one.
+    may have left a thread behind (``asyncio.to_thread``) that is unknown here. Python joins
+    those when the process ends, and then exit hooks run: one of them releases the store.
     ``cancelled``: how many there were when the server began to drain.
     """
 

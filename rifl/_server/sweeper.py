@@ -1,4 +1,4 @@
-"""The sweeper ends clients that nobody renews, and keyed calls past their retention (DESIGN §4)."""
+"""The sweeper ends clients that are not renewed, and keyed calls past their retention (§4)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def sweep(store: Swept, leases: Expiring) -> list[int]:
 class ClientSweeper:
     """A thread that looks twenty times a term. ``start`` once, ``stop`` once.
 
-    ``look``: what is to be looked at beside.
+    ``look`` is called in each round, too.
     """
 
     def __init__(self, store: Swept, leases: Expiring, look: Callable[[], None]) -> None:
@@ -61,7 +61,7 @@ class ClientSweeper:
         self._thread.start()
 
     def stop(self) -> None:
-        """End; what is over stays until somebody looks."""
+        """End; what has expired stays until the next look at it."""
         self._stopping.set()
         self._thread.join()
 
@@ -71,5 +71,5 @@ class ClientSweeper:
                 self._look()
                 sweep(self._store, self._leases)
             except Exception:  # noqa: BLE001 - logged with its traceback
-                # Nobody else would sweep: the next round may work again.
+                # No other thread sweeps: the next round may work again.
                 _log.exception("sweep_failed")

@@ -108,19 +108,19 @@ _log = get_logger("rifl.server")
 
 
 class _Made(Protocol):
-    """A handler under way."""
+    """A running handler."""
 
     def finish(self) -> None:
         """Run it to its end."""
 
 
 class AbandonedStreams:
-    """The handlers under way, and a thread for those that no other one may run.
+    """The running handlers, and a thread for those that no other one may run.
 
     gRPC drops the answer's generator when the caller is gone, in the thread that ran the
     handler: there it runs on, since what handlers open often belongs to one thread. But
-    where a collection closes the generator, that thread may hold any lock, the store's
-    too; then the rest is left to a thread of ours. Any thread.
+    if a collection closes the generator, that thread may hold any lock, also the store's:
+    then a thread of this object runs the rest. Any thread.
     """
 
     def __init__(self) -> None:
@@ -255,7 +255,7 @@ Run = Callable[[bytes, Any, Attempt, list[BaseException]], Handled]
 
 
 def running(store: Store, handler: Any, *, aio: bool = False) -> Run:
-    """Return what runs a unary handler for an attempt, and says what is to be recorded of it.
+    """Return what runs a unary handler for an attempt, and says what to record of it.
 
     It is given gRPC's own context, and notes in a list what the handler raised. ``aio``: as for
     ``unary_behavior``.
@@ -336,7 +336,7 @@ def unary_behavior(
                 handled = run(request, context, started, raised)
                 ended = end(store, started, handled, remaining_s)
                 if isinstance(ended, CompletionRecord):
-                    # Nobody else took part, and the handler did not raise: most calls.
+                    # No other party took part, and the handler did not raise: most calls.
                     if not observed and is_bare(ended, call):
                         return RawAnswer(ended.response)  # type: ignore[arg-type]  # OK has one
                     told = Answer(ended, _EXECUTED)

@@ -186,7 +186,7 @@ class _Messages:
         self.raised: list[BaseException] = []
 
     def next(self) -> bytes | None:
-        """Return the next message that somebody waits for; None: the handler has ended."""
+        """Return the next message that the caller lacks; None: the handler has ended."""
         responses, inner, serialize = self._responses, self._inner, self._serialize
         CURRENT.set(inner)
         try:

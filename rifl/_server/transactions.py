@@ -23,7 +23,7 @@ _AIO = "async with rifl.aio.transaction(...)"
 
 
 def transaction(context: Any, connection: Any = None) -> AbstractContextManager[Any]:
-    """Have a block be the handler's transaction, for methods declared ``atomic``.
+    """Make a block the handler's transaction, for methods declared ``atomic``.
 
     ::
 
@@ -31,24 +31,23 @@ def transaction(context: Any, connection: Any = None) -> AbstractContextManager[
             connection.execute(...)
             rifl.record(context, reply, connection)
 
-    The transaction begins where the block does, on a connection that has none open
+    The transaction begins and ends with the block, on a connection that has none open
     (psycopg's, in autocommit or not; SQLAlchemy's ``Session`` or ``Connection``; sqlite3's, in
-    autocommit begun by hand; a ``DbApiTransaction``), and ends with it: within it nobody else
-    commits or rolls back.
+    autocommit begun by hand; a ``DbApiTransaction``). No other code commits it or rolls it back.
     ``rifl.record`` gives the answer, once; it is written at the end, with the commit. Over
-    psycopg both take one round trip, and as the commit's own answer is seen, nothing is read
-    back; elsewhere they are what they are without the block. Yields the connection. For
+    psycopg both take one round trip, and the block sees the commit's own answer, so it reads
+    nothing back. Other drivers work as they do without the block. Yields the connection. For
     a call without an identity it is a plain transaction.
 
-    Left by an exception, or without ``rifl.record`` (``NotRecorded``), it is rolled back:
-    nothing happened. At its end it raises what ``rifl.record`` does, rolled back, too; or an
-    error of the driver's, which may leave open what became of the commit: the store finds
+    An exception, or a missing ``rifl.record`` (``NotRecorded``), rolls it back: nothing
+    happened. At its end it raises what ``rifl.record`` raises, and is rolled back; or an
+    error of the driver's, which may leave open whether it committed: the store finds
     that out before the call is answered. Not thread-safe, like the connection.
 
-    Within it, ``commit()``, SQL's COMMIT and their like are refused where that is possible: over
-    sqlite3 by an authorizer, which takes the place of the connection's own. A handler that ends
-    the transaction all the same gets ``TransactionEnded`` at the block's end, and its call's
-    outcome is unknown, for good, where something may be committed without the record.
+    Within it, ``commit()``, SQL's COMMIT and their like are refused if that is possible: over
+    sqlite3 by an authorizer, which replaces the connection's own. A handler that ends the
+    transaction all the same gets ``TransactionEnded`` at the block's end. If something may be
+    committed without the record, the call's outcome stays unknown.
 
     Without ``connection``, on SQLite, the calls of all threads share transactions, one
     commit and one fsync for many of them::
@@ -56,22 +55,22 @@ def transaction(context: Any, connection: Any = None) -> AbstractContextManager[
         with rifl.transaction(context) as connection:
 
     They take turns, in the order they came, each in a savepoint of its own, and see what
-    those before them did; a block that takes long holds up all others. What it yields has
+    those before them did; a block that takes long blocks all others. It yields an object with
     ``execute``, ``executemany``, ``cursor`` and ``row_factory`` of a ``sqlite3.Connection``,
     until the block ends. Ending the transaction, other databases and settings of the
-    connection are refused; foreign keys are enforced on it where the database's URL says
-    ``?foreign_keys=on``. Not to be nested. A block that is still open when the handler ends is
-    undone.
+    connection are refused; foreign keys are enforced on it if the database's URL says
+    ``?foreign_keys=on``. Blocks cannot be nested. A block that is still open when the handler
+    ends is rolled back.
 
-    On PostgreSQL it is for messages that a player delivers, and no others: those of a substream
-    that are at hand share a transaction on a psycopg connection of the store's, which it yields.
+    On PostgreSQL it is for messages that a player delivers only: the pending messages of a
+    substream share a transaction on a psycopg connection of the store's, which it yields.
 
-    Such a block waits at its end until the shared commit is on the disk (of a message that a
-    player delivers, whoever answers the player waits instead). Left by an
-    exception, or without ``rifl.record``, its own part is undone. Raises
-    ``StoreUnavailable`` where the turn did not come within 10 seconds or the call's
-    deadline, or the commit failed: nothing happened, also if the handler lets it pass;
-    ``RecordPending`` where nobody can tell whether the commit succeeded; ``StaleRpc`` where
+    Such a block waits at its end until the shared commit is on the disk (for a message that a
+    player delivers, the thread that answers the player waits instead). An exception, or a
+    missing ``rifl.record``, rolls back the block's own part. Raises
+    ``StoreUnavailable`` if the turn did not come within 10 seconds or the call's
+    deadline, or the commit failed: nothing happened, also if the handler ignores it;
+    ``RecordPending`` if it is unknown whether the commit succeeded; ``StaleRpc`` if
     the call has put its record into a transaction before, or has ended; ``WrongDatabase``
     if it has a block already, the method is not atomic, the store has no such
     transactions, or the call has no identity; and in a coroutine, also for an asynchronous

@@ -27,7 +27,7 @@ BATCH_KEY, BATCH_VALUE = "rifl-batch", "1"
 # A tag of wire type 7, which there is not: a server that is not wrapped fails to parse it.
 # (protobuf.js and newer C++ runtimes take 0x00, a tag of field 0, for an unknown field.)
 MARK = b"\x07"
-# In front of an answer, which only a client of ours parses.
+# In front of an answer, which only a rifl client parses.
 REPLY_MARK = b"\x00"
 # Tags and lengths of an item's three fields, at most.
 _ITEM_OVERHEAD_BYTES = 24

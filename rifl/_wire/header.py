@@ -47,7 +47,7 @@ def is_repeated(metadata: Iterable[tuple[str, str | bytes]]) -> bool:
 def find_key(metadata: Iterable[tuple[str, str | bytes]]) -> str | None:
     """Return the plain key a caller sent, None where it sent none.
 
-    Raises ``BadHeader`` where it sent several: nobody can tell which one counts.
+    Raises ``BadHeader`` if it sent several: it is unknown which one counts.
     """
     found: list[Any] = [value for key, value in metadata if key == KEY_KEY]
     if len(found) > 1:

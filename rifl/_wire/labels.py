@@ -32,7 +32,7 @@ def parse_outcome(metadata: Iterable[tuple[str, str | bytes]] | None) -> Outcome
 def read_refusal(
     metadata: Iterable[tuple[str, str | bytes]] | None,
 ) -> tuple[str, dict[str, str], float | None] | None:
-    """Return reason, ErrorInfo metadata and seconds to wait of a refusal of ours.
+    """Return reason, ErrorInfo metadata and seconds to wait of a rifl refusal.
 
     None for any other error; never raises on what a peer sent.
     """
@@ -40,7 +40,7 @@ def read_refusal(
 
 
 def without_labels(metadata: Metadata) -> Metadata:
-    """Return what is the handler's own: no entry of ours, no ErrorInfo of our domain."""
+    """Return the handler's own metadata, without rifl's entries and ErrorInfo."""
     if not any(key == DETAILS_KEY or key.startswith(PREFIX) for key, _ in metadata):
         return metadata
     found: list[tuple[str, str | bytes]] = []

@@ -1,6 +1,6 @@
 """The call header, by hand: written for every attempt and read for every call (DESIGN §3).
 
-Writer and reader stand here together, and nobody else knows the bytes. Composed of cached
+Writer and reader stand here together, and no other module knows the bytes. Composed of cached
 parts, a header costs half of what building and serialising the message costs; protobuf's
 concatenation rule makes the result the same message.
 
