@@ -35,7 +35,7 @@ _HELD = {
     "unacknowledged": "Calls known and not acknowledged.",
     "running": "Calls begun and not recorded.",
     "waiting": "Duplicates that wait for a running call.",
-    "answer_bytes": "Large answers kept that nobody acknowledged.",
+    "answer_bytes": "Kept large answers without an acknowledgement.",
 }
 
 

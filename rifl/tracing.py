@@ -41,7 +41,7 @@ class TracingObserver(Observer):
 
     The trace context is put into the metadata once for each call, by the global
     propagators, unless the caller's metadata has it: every attempt carries the
-    same. It keeps nothing itself: a span that a crash ends has no attributes of ours.
+    same. It keeps nothing itself: a span that a crash ends has no rifl attributes.
     Raises nothing; what a propagator or span raises is logged once, and the call goes on.
     Thread-safe.
     """

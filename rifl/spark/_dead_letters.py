@@ -52,7 +52,7 @@ _INSTEAD = (
 
 
 def without_dead_letter_columns(names: Iterable[str]) -> list[str]:
-    """Leave out the columns that dead letters add: a dead row can be sent as it is."""
+    """Leave out the columns that dead letters add: a dead row can be sent unchanged."""
     return [name for name in names if name not in DEAD_LETTER_COLUMNS.names]
 
 
@@ -219,9 +219,9 @@ def dead_letters(
     again, so files have it several times; a row without a key is there as often as it was
     put aside, with ``rifl_run`` and ``rifl_at``.
 
-    The frame can be written again as it is, its columns of ours are left out: under
+    The frame can be written again unchanged; the write leaves rifl's columns out. Under
     the same session what the service answered is answered again, and what was not
-    executed is tried. Raises ``PlanError`` where the columns are not those of dead letters.
+    executed is tried. Raises ``PlanError`` if the columns are not those of dead letters.
     """
     if isinstance(source, DataFrame):
         if path is not None:
@@ -248,9 +248,9 @@ def dead_letters(
 def settle(dead: DataFrame, store: str, *, executed: str, who: str, why: str) -> dict[str, int]:
     """Say of dead rows with an unknown outcome whether they ran; how many are now what.
 
-    ``dead`` has the columns of dead letters, and a boolean one named ``executed``: true where
-    the service's own tables have the row's effect, false where they do not, null where
-    nobody knows (those are left). Only rows whose ``rifl_outcome`` is ``unknown`` count.
+    ``dead`` has the columns of dead letters, and a boolean one named ``executed``: true if
+    the service's own tables have the row's effect, false if they do not, null if that is
+    unknown (those are left). Only rows whose ``rifl_outcome`` is ``unknown`` count.
     ``store`` is the URL of the server's store, opened here, on the driver; ``who`` and
     ``why`` are kept there. Written again under their session, rows that ran count as
     replayed, and those that did not are executed.

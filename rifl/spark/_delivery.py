@@ -1,4 +1,4 @@
-"""The delivery of a task's rows: batched calls, several under way, an end for each row."""
+"""The delivery of a task's rows: batched calls, several in flight, an end for each row."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Pace:
         self.hopeless = False
 
     def answered(self, rows: int, seconds: float) -> None:
-        """Take that a call of so many rows took so long."""
+        """Note that a call of so many rows took so long."""
         self.hopeless = False
         if seconds > 2 * self._target_s:
             self.rows = max(1, min(self.rows, int(rows * self._target_s / seconds)))
@@ -60,7 +60,7 @@ class Pace:
             self.rows = min(self._max_rows, self.rows * _GROWTH)
 
     def timed_out(self, rows: int) -> int | None:
-        """Take that a call timed out; how many rows a part of it carries, None for no part."""
+        """Note a call's timeout; return how many rows a part of it carries, None for no part."""
         if rows == 1:
             self.hopeless = True
         if self.hopeless:
@@ -118,7 +118,7 @@ def _unnamed(result: BatchResult) -> str:
 
 
 def _timed_out(result: BatchResult) -> bool:
-    """Whether nobody answered in time, and nobody said why."""
+    """Whether no answer came in time, and no server said why."""
     code = result.original_code or result.code
     return (
         code is grpc.StatusCode.DEADLINE_EXCEEDED
@@ -128,7 +128,7 @@ def _timed_out(result: BatchResult) -> bool:
 
 
 def _ran_unanswered(result: BatchResult, client_id: int) -> bool:
-    """Whether somebody found out that the row ran, and its answer is lost."""
+    """Whether an operator found out that the row ran; its answer is lost."""
     return (
         result.reason == "ANSWER_LOST"
         and result.outcome in (Outcome.EXECUTED, Outcome.REPLAYED)
@@ -174,7 +174,7 @@ class RowDelivery:
     """Sends record batches and gives them back with each row's end, in order.
 
     Holds at most ``in_flight`` batched calls and one slice of rows beyond those
-    under way; each call carries as many rows as ``Pace`` allows. One that timed out is
+    in flight; each call carries as many rows as ``Pace`` allows. One that timed out is
     sent again in smaller ones, down to a row alone, so that ``timeout`` is a row's. One
     thread. What was sent stays sent, whatever is raised.
     """
@@ -279,7 +279,7 @@ class RowDelivery:
         self._under_way.append(_Sent(at, keys, items, future, sent_at, answered, slot))
 
     def _session_lost(self, key: bytes) -> RowError:
-        # The calls under way know why.
+        # The calls in flight know why.
         while self._under_way:
             self._collect()
         for slot in self._slices:

@@ -106,7 +106,7 @@ class WriteDriver:
         return True
 
     def end_session(self, name: str, store: int | None = None) -> None:
-        """Have a session closed, also one that nobody used, which servers forget.
+        """Close a session, also an unused one, which servers forget.
 
         Raises ``IdentityError`` if the server has another store than ``store`` by now.
         """

@@ -84,7 +84,7 @@ class IdentityError(SparkError):
 
 
 class RowError(SparkError):
-    """A row that cannot be sent: ``reason`` is a word of ours, ``text`` says more.
+    """A row that cannot be sent: ``reason`` is a word of rifl's, ``text`` says more.
 
     ``key`` is the row's identity, empty where it has none.
     """
@@ -104,7 +104,7 @@ class DeliveryError(RowError):
 
     ``code`` is the name of the gRPC status, ``outcome`` whether the call ran, in
     the wire's word; ``reason`` is rifl's, or ``HANDLER`` where the service itself
-    answered with an error, ``TIMEOUT`` where nobody did within ``timeout``, and
+    answered with an error, ``TIMEOUT`` if no answer came within ``timeout``, and
     ``TRANSPORT`` for what connections and proxies report.
     """
 

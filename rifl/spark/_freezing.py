@@ -21,8 +21,8 @@ _done: Counter[str] = Counter()
 def freeze(what: str) -> None:
     """Freeze what this worker of Spark's has loaded (``gc.freeze``), behind what it did.
 
-    ``what``: of the few things that a worker does, each of which loads something; behind the first
-    two times. What is frozen is freed as before when nobody refers to it; a cycle of it is not.
+    ``what``: one of the few things that a worker does, each of which loads something; after the
+    first two times. A frozen object without references is freed as before; a cycle is not.
     """
     if _done[what] < _TIMES and _is_worker():
         _done[what] += 1
@@ -32,6 +32,6 @@ def freeze(what: str) -> None:
 
 
 def _is_worker() -> bool:
-    """Whether this process is of those that Spark's daemon forks: nobody else's is touched."""
+    """Whether Spark's daemon forked this process: no other process is touched."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     return spec is not None and spec.name == _COLLECTS

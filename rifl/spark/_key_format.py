@@ -87,7 +87,7 @@ def with_size(tag: bytes, data: bytes) -> bytes:
 
 
 def show_key(key: bytes) -> str:
-    """Return the values of a key, with a comma between; hexadecimal where it is none of ours."""
+    """Return the values of a key, with a comma between; hexadecimal if it is not rifl's."""
     tag = key[:1]
     if tag in _HASHES and len(key) == _HASH_BYTES:
         return f"{_HASHES[tag]} {key[1:].hex()}"

@@ -101,7 +101,7 @@ class KeyPlan:
 
 
 def _shown_row(batch: pyarrow.RecordBatch, at: int) -> str:
-    """Return some values of a row that has no key, for whoever looks for it."""
+    """Return some values of a row that has no key, to find it by."""
     shown: list[str] = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if len(shown) == _SHOWN_COLUMNS:

@@ -39,7 +39,7 @@ _SCALARS: dict[int, Any] = {
     _F.TYPE_ENUM: pyarrow.string(),
 }
 _UNSIGNED_64 = (_F.TYPE_UINT64, _F.TYPE_FIXED64)
-# Spark's own choice where nobody says how many digits.
+# Spark's own default.
 _DECIMAL = pyarrow.decimal128(38, 18)
 # The most digits before the point, and behind it.
 _WHOLE_DIGITS, _PLACES = 20, 18

@@ -206,7 +206,7 @@ def _short(value: Any) -> Any:
 
 
 def _logger() -> logging.Logger:
-    # These processes are Spark's: nobody else configures logging there, and what
+    # These processes are Spark's: no application configures logging there, and what
     # they write to standard error is in the driver's log.
     if not _log.handlers and not logging.getLogger().handlers:
         handler = logging.StreamHandler(sys.stderr)

@@ -53,7 +53,7 @@ class BadValue:
 
 
 def scalar(kind: Any, field: Any, mismatch: Callable[[], Exception]) -> Convert | None:
-    """Return the conversion for a scalar or enum field; None: as it is.
+    """Return the conversion for a scalar or enum field; None: no conversion.
 
     Raises what ``mismatch`` makes where not every value of the type would fit.
     """

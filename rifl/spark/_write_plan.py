@@ -31,7 +31,7 @@ class WritePlan:
     ``session`` is a batch write's or the user's own; None for a stream without one.
     ``store`` is the number of the server's store when this was planned: no other store has it.
     ``schema`` is of the columns that are read: those that dead letters add are left out,
-    so that a dead row can be sent again as it is. ``run`` is this plan's own name;
+    so that a dead row can be sent again unchanged. ``run`` is this plan's own name;
     ``dead_token`` that of the dead letters' directory.
     """
 

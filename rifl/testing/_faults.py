@@ -103,7 +103,7 @@ class FaultyStore:
 
 
 def _lost(context: Any) -> None:
-    # As it looks to a client whose connection broke: nothing of ours in it.
+    # What a client sees whose connection broke: nothing of rifl's in it.
     context.set_trailing_metadata(())
 
 

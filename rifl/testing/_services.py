@@ -106,7 +106,7 @@ class Service(_Base):
         self._pool.shutdown(wait=False)
 
     def _die(self) -> None:
-        # From a call's own thread: somebody else has to bury it.
+        # From a call's own thread: another thread has to restart the server.
         self._up.clear()
         threading.Thread(target=self._restart, name="rifl-testing-restart").start()
 
@@ -146,12 +146,12 @@ class AioService(_Base):
         await self._server.start()
 
     async def stop(self) -> None:
-        """Stop, what is under way broken off."""
+        """Stop, and cancel the calls in flight."""
         await self._server.stop(None)
         await self.dedup.aclose()
 
     async def settled(self) -> None:
-        """Wait for a restart under way."""
+        """Wait for a restart in progress."""
         if self._restarting is not None:
             await self._restarting
 

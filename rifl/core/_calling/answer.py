@@ -33,7 +33,7 @@ class AttemptAnswer(NamedTuple):
     process refused to receive or could not decode: it would be the same again.
     ``too_long`` marks a message over gRPC's size limits, which a smaller batch may keep to.
     ``limited``: gRPC's own server refused it by its ``maximum_concurrent_rpcs``, before
-    any handler or interceptor of ours.
+    any rifl handler or interceptor.
     """
 
     code: str
@@ -47,7 +47,7 @@ class AttemptAnswer(NamedTuple):
 
     @property
     def store(self) -> int:
-        """The store that refused, 0 where nobody says."""
+        """The store that refused, 0 if unknown."""
         try:
             return int(self.info.get("store", ""), 16)
         except ValueError:
@@ -74,7 +74,7 @@ class Judgement(NamedTuple):
     ``after_s`` belongs to RETRY, and so does ``least_s``, the part of it that the server
     told and that no shortage of time cuts; ``outcome`` and ``reason`` to RAISE; RETRY
     carries the outcome to raise where the retries have run out. ``final`` tells
-    that another attempt still under way cannot change it; ``resolvable`` that
+    that another attempt in flight cannot change it; ``resolvable`` that
     the server may still be asked about the call.
     """
 
@@ -99,7 +99,7 @@ def judge(
     reason, label = answer.reason, answer.outcome
     if label is None and reason:
         label = REASONS[reason].error.outcome if reason in REASONS else Outcome.UNKNOWN
-    # Attempt 1 of a call that was sent once, and by nobody else.
+    # Attempt 1 of a call that was sent once, and by no other caller.
     sent_once = call.attempt == 1 and not grpc_retries and "previous_attempts" not in answer.info
     if answer.code == "OK":
         if label is None and attempt > 1:

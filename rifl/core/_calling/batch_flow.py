@@ -35,7 +35,7 @@ class BatchFlow:
     """Decides what happens to the items of a batch; a shell does it.
 
     A shell calls ``step`` and does what the returned action says, again and again.
-    One RPC is under way at a time; it carries the items that are due, in their
+    One RPC is in flight at a time; it carries the items that are due, in their
     order, as far as ``limits`` and the window allow. Each item keeps its identity and
     the batch's stamp for all its attempts; those without a final answer are sent
     again, and only those. At the end of each its identity is acknowledged, or set aside
@@ -66,7 +66,7 @@ class BatchFlow:
         self._invocation = invocation
         self._keys = keys
         self._deadline = invocation.deadline
-        # Positions not under way: when each may be sent, in their order.
+        # Positions not in flight: when each may be sent, in their order.
         self._due: dict[int, float] = dict.fromkeys(range(count), invocation.started_at)
         # Why each was refused last: what its end is told with, if time runs out.
         self._refusals: dict[int, tuple[str, Any]] = {}
@@ -86,7 +86,7 @@ class BatchFlow:
 
     def step(self, now: float) -> BatchAction:
         """Decide what comes next."""
-        invariant(self.rpc is None, "one RPC is under way at a time")
+        invariant(self.rpc is None, "one RPC is in flight at a time")
         self.wake_at = None
         if self._left and self._deadline is not None and now >= self._deadline:
             self._end_all("DEADLINE_EXCEEDED", "", now)
@@ -159,11 +159,11 @@ class BatchFlow:
             self._judge(at, call, rpc, answer, its, now, jitter)
 
     def unreadable(self, its: Any, now: float) -> None:
-        """Take an answer that is none to a batch: whoever gave it is not wrapped."""
+        """Handle an answer that is none to a batch: the server does not deduplicate."""
         self._not_wrapped(self._end_leg(), its, now)
 
     def cancelled(self, code: str, now: float) -> None:
-        """End all items because nobody waits any more.
+        """End all items because the caller stopped waiting.
 
         At any step of the others, which an interrupt may have left half done.
         """
@@ -247,7 +247,7 @@ class BatchFlow:
         self._end_all(NotWrapped.code_name, NotWrapped.reason, now)
 
     def _end_all(self, code: str, reason: str, now: float) -> None:
-        """End whatever is not under way with a status of our own."""
+        """End all items that are not in flight with a status of the client's own."""
         for at in list(self._due):
             call = self.calls[at]
             # Whatever its attempts were told, a copy of one may still run.
@@ -388,7 +388,7 @@ class BatchFlow:
 
     def _end_leg(self) -> BatchRpc:
         rpc, self.rpc = self.rpc, None
-        invariant(rpc is not None, "an RPC was under way")
+        invariant(rpc is not None, "an RPC was in flight")
         return rpc  # type: ignore[return-value]
 
 

@@ -61,7 +61,7 @@ class BatchLimits:
         self.max_bytes = max_bytes
 
     def refused(self, items: int, size: int) -> None:
-        """Take that a server refused so many items, of so many bytes, as too large.
+        """Note that a server refused so many items, of so many bytes, as too large.
 
         One item by itself tells nothing of the others.
         """

@@ -37,13 +37,12 @@ class CallFlow:
     a method that is not deduplicated: no header) bounded by ``attempt_timeout_s``.
     RETURN: hand over the answer just reported. RAISE: raise the last answer's
     status, or ``code`` where it is set, with ``outcome`` and ``reason``. A call with
-    ``OWN_HEADER`` is sent once, without a header of ours: it is its caller who knows
-    whether the server takes that header, and so whether it may be sent again. At the
-    end the identity is acknowledged or set aside as unresolved; whatever
-    attempts are still under way are to be cancelled. ``decode`` is kept on the call
-    for the shell.
+    ``OWN_HEADER`` is sent once, without a rifl header: only its caller knows whether
+    the server takes that header, and so whether it may be sent again. At the end the
+    identity is acknowledged or set aside as unresolved; the shell must cancel the
+    attempts in flight. ``decode`` is kept on the call for the shell.
 
-    Invariant: at most two attempts are under way, and none after the end.
+    Invariant: at most two attempts are in flight, and none after the end.
     No I/O and no clock; serialised by the shell, together with its session.
     """
 
@@ -103,7 +102,7 @@ class CallFlow:
         return self._sent
 
     def start(self, now: float) -> Action:
-        """Begin; with a ``call`` given, its first attempt is sent as it is."""
+        """Begin; with a ``call`` given, its first attempt is sent unchanged."""
         if self.call is not None:
             return self._send(now)
         if self._invocation.expired:
@@ -205,7 +204,7 @@ class CallFlow:
         lease = session.lease
         if lease is not None and not lease.methods.has(invocation.method, stream=invocation.stream):
             if self._key is not None:
-                # Sent without it, the call would happen as often as it is sent.
+                # Without the key the call would run once for each attempt.
                 self.code = NotDeduplicated.code_name
                 return self._end(Action.RAISE, Outcome.NOT_EXECUTED, NotDeduplicated.reason)
             self._deduplicated = False
@@ -241,7 +240,7 @@ class CallFlow:
         return Action.SEND
 
     def _send_again(self, now: float) -> Action:
-        invariant(self.call is not None and len(self._under_way) < 2, "at most two under way")
+        invariant(self.call is not None and len(self._under_way) < 2, "at most two in flight")
         self._retry_at = None
         self._session.next_attempt(self.call)  # type: ignore[arg-type]
         return self._send(now)
@@ -294,7 +293,7 @@ class CallFlow:
     def _unsent(self, sent: bool = False) -> Outcome:
         """Return the outcome of a call that got no identity here.
 
-        A key is others', too: nobody asked the store whether one of them has run it.
+        Others may use the key, too: the store was not asked whether one of them has run it.
         """
         return Outcome.UNKNOWN if sent or self._key is not None else Outcome.NOT_EXECUTED
 

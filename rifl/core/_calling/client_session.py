@@ -160,7 +160,7 @@ class ClientSession:
             self._losses.append(LostLease(lease.client_id, lease.tracker.incomplete))
 
     def take_losses(self) -> list[LostLease]:
-        """Return, once each, the losses that the application is to be told of."""
+        """Return, once each, the losses that the application must be told of."""
         losses, self._losses = self._losses, []
         return losses
 
@@ -296,7 +296,7 @@ class ClientSession:
                     completed = self._ranges(lease)
             return IssuedCall(lease, seq, first_incomplete, completed, stamp)
         except BaseException:
-            # A signal's: nobody has the seq, which was never sent.
+            # A signal's: the seq was handed to no caller, and never sent.
             tracker.complete(following)
             raise
 
@@ -364,7 +364,7 @@ class ClientSession:
         """Acknowledge an answered call of several attempts, in a while.
 
         A hedge, or a retry, that is still on its way would arrive after the acknowledgement
-        and be refused as STALE_RPC: for nobody, but as if the caller had a bug.
+        and be refused as STALE_RPC: harmless, but it looks as if the caller had a bug.
         """
         self._lingering.append((call, now + _LINGER_S))
         self._drop_lingering(now, min(_LINGER_CALLS, call.lease.tracker.window // 4))

@@ -18,7 +18,7 @@ class IssuedCall:
     ``decode`` belongs to the shell.
     """
 
-    # What most calls leave as it is; set on the class, not for every call. A keyed call has no
+    # What most calls leave unchanged; set on the class, not for every call. A keyed call has no
     # seq: its 0 is one that no tracker issues.
     key: bytes | None = None
     attempt = 1

@@ -27,8 +27,8 @@ def shortened_s(
     """Seconds until the next attempt of a call that has ``left_s`` left; None: it has none.
 
     A pause that would outlast the call is cut to half of what is left, again and again: a
-    server that is back shortly before the deadline is found, and nobody is given up with
-    half of his time to spare. ``least_s`` is what the server told: it is never undercut.
+    server that is back shortly before the deadline is found, and no call is given up with
+    half of its time to spare. ``least_s`` is what the server told: it is never undercut.
     """
     if pause_s < left_s:
         return pause_s
@@ -48,7 +48,7 @@ class RetryPolicy:
     multiplier ** (n-1)``, at most ``max_backoff_s``; longer if the server names a
     longer time. ``attempt_timeout_s`` bounds one attempt (None: the caller's
     deadline alone does). ``max_elapsed_s`` bounds the retries of calls without
-    a deadline (None: for ever); it never cuts an attempt short.
+    a deadline (None: no limit); it never cuts an attempt short.
     ``max_attempts`` bounds their number (None: no bound). If a call is in flight on a channel
     of ``connect``, and nothing was answered on it for ``silence_s``, the channel asks
     the lease service for a sign of life, and replaces a connection that gives none within

@@ -47,7 +47,7 @@ class ConnectionWatch:
         return max(answered_at + self.silence_s, self._not_before)
 
     def unanswered(self, now: float, timeout_s: float, *, renewing: bool) -> SilenceCheck:
-        """Take that a request got no answer in ``timeout_s``; return what follows.
+        """Note that a request got no answer in ``timeout_s``; return what follows.
 
         ``renewing``: it can be sent again, as often as one likes.
         """

@@ -14,7 +14,7 @@ _MAX_TARGETS = 64
 # Leaders that were not among the targets given; more are not followed.
 _MAX_FOLLOWED = 16
 # For so long a target that failed is not gone back to because another one says
-# that it leads: whoever says so may be behind the times.
+# that it leads: the other one may not know the latest leader.
 _HINT_HOLD_S = 1.0
 # gRPC's own lists of addresses, which contain commas.
 _GRPC_LISTS = ("ipv4:", "ipv6:", "vsock:", "unix:", "unix-abstract:")
@@ -65,7 +65,7 @@ class Targets:
         return self._follow or self._given > 1
 
     def choose(self, avoid: Collection[int] = ()) -> int:
-        """Return where an attempt goes: to the current target, unless that is to be avoided.
+        """Return where an attempt goes: to the current target, unless it must be avoided.
 
         ``avoid``: where this call's other attempts are, or timed out. If all are to be
         avoided, none is.

@@ -2,7 +2,7 @@
 
 - ``serving``: the steps of a call (DESIGN §4), of which ``admission`` is the first; ``records``: a
   store, as they see it; ``answer``: what a handler ended with, and what leaves; ``fast_path`` takes
-  the steps as long as nobody has to wait; ``later`` is what is waited for
+  the steps as long as no caller has to wait; ``later`` is what is waited for
 - ``streams``, ``batching``: calls with a stream on one side, and many calls in one
 - ``client_table``: steps 2 to 5, one ``decision`` with its ``verdict``; ``client_entry`` is one
   client and its attempts, ``idle_clients`` those that do nothing

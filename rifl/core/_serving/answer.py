@@ -70,7 +70,7 @@ def bounded(
 
 
 def refusal_record(error: RiflError) -> CompletionRecord:
-    """Return the record of a call that ends with an error of ours."""
+    """Return the record of a call that ends with a rifl error."""
     return CompletionRecord(
         CODE_NUMBERS[error.code_name],
         cut(str(error), _MAX_TEXT_BYTES),

@@ -67,7 +67,7 @@ def serve_batch(
     Yields, for a shell that is not cancelled, a ``Later`` or a ``Wait``. ``run`` gives
     a ``Later`` of a ``HandlerResult`` for each attempt, None for one whose handler
     was not begun: that call is new again. ``fetch`` gives one of the record of each
-    call, or None. ``gone`` tells that nobody waits for the answer.
+    call, or None. ``gone`` tells that the caller has stopped waiting.
 
     Equal calls share one slot: the first has its answer, the others a replay of it. The
     same identity with another payload is refused by the store, like any such call.

@@ -28,9 +28,9 @@ class Bounds:
     batch job's, bounded by their bytes. Of what callers without a name share, one address has
     a quarter at most.
 
-    ``max_answer_bytes`` and ``max_total_answer_bytes`` bound the answers to calls without a
-    key that are kept since nobody acknowledged them: of one client, and of all; counted by
-    this server, since it started. New calls beyond them are WINDOW_EXCEEDED, and wait.
+    ``max_answer_bytes`` and ``max_total_answer_bytes`` bound the kept, unacknowledged answers
+    to calls without a key: of one client, and of all; counted by this server, since it
+    started. New calls beyond them are WINDOW_EXCEEDED, and wait.
 
     ``max_batch_items`` and ``max_batch_bytes``: how many calls one batched call may carry, and
     how long its request may be (gRPC's own limit of 4 MiB counts, too); a larger one is

@@ -28,11 +28,11 @@ class Attempt:
     transaction is known to have been rolled back, unless its record stands. ``ran``: this
     run, or one before it, may have had an effect that no record tells of: given up, the
     call runs again, and is never resolved as not executed. ``owed``: its handler has
-    ended, and what is to be written of it is not written yet. ``crowded``: its transaction failed
+    ended, and its record is not written yet. ``crowded``: its transaction failed
     for what others hold, those before it in the same one, maybe. ``unclaimed``: it runs before
     the store was asked about the call, which the commit of its transaction decides. ``beside``:
     such a run of the call may be somewhere, and commit later if no record stands then. ``doubt``:
-    why nobody can tell what its handler committed, empty where that is known. ``lent``: what holds
+    why it is unknown what its handler committed, empty if that is known. ``lent``: what holds
     the transaction of a ``rifl.transaction`` that its handler is in, where the handler brought it.
     ``revoked``: its handler did not end, and commits nothing any more. ``waits``: its handler waits
     for others in a transaction that they share: for its turn, or for the commit.

@@ -111,7 +111,7 @@ class Retention:
         self._until.pop((client_id, key), None)
 
     def due(self, now: float, limit: int) -> list[tuple[int, bytes]]:
-        """Take the keys whose time is over, the oldest first, at most ``limit``."""
+        """Take the keys whose retention has passed, the oldest first, at most ``limit``."""
         lived_s = self.lived.sweep(now)
         taken: list[tuple[int, bytes]] = []
         while self._order and self._order[0][0] <= lived_s and len(taken) < limit:
@@ -389,7 +389,7 @@ class ClientTable:
         self._retention.lived = LivedTime(lived_s, whole=whole)
 
     def forget_key(self, client_id: int, key: bytes) -> None:
-        """Let go of a completed keyed call: the next one with the key is new."""
+        """Forget a completed keyed call: the next one with the key is new."""
         entry = self._clients.get(client_id)
         if entry is None or entry.keyed is None or key in entry.running:
             return

@@ -1,4 +1,4 @@
-"""The fast path of a call: its steps taken without a generator, as long as nobody has to await.
+"""The fast path of a call: its steps taken without a generator, as long as nothing must be awaited.
 
 Most calls are claimed, run and recorded so over a store in memory, and up to the handler over
 most others; where the shell blocks, over every store. Each function here either finishes its

@@ -19,7 +19,7 @@ NOT_ASKED: Final = object()
 
 
 class Held(Protocol):
-    """Counts what answers take that nobody acknowledged yet. Any thread."""
+    """Counts the space of unacknowledged answers. Any thread."""
 
     # Whether anything is counted at all: of most servers nothing ever is.
     active: bool
@@ -40,7 +40,7 @@ class Records(Protocol):
 
     @property
     def held(self) -> Held:
-        """What answers take that are kept."""
+        """The space that kept answers take."""
 
     def claim(self, call: Call, policy: MethodPolicy) -> Decision | Later:
         """Decide about a call and claim it if new: one atomic step."""
@@ -52,8 +52,8 @@ class Records(Protocol):
         """Return the record that the handler's own transaction committed.
 
         Of an attempt that is ``unclaimed``, and not known to have committed: the record that
-        stands, whoever wrote it. None: the attempt is claimed from now on. What it raises has
-        ended the attempt; ``InProgress``: the call is to be served anew.
+        stands, of any replica. None: the attempt is claimed from now on. An error has ended
+        the attempt; ``InProgress``: the call must be served anew.
         """
 
     def finish(self, attempt: Attempt, record: CompletionRecord) -> Later | None:

@@ -23,8 +23,8 @@ class ResultTracker:
     Invariants:
 
     1. A seq is ``NEW`` at most once between two ``abandon``s of it.
-    2. Acknowledgements only move forward, and an acknowledged seq is ``STALE``
-       for ever. A call is forgotten only when its acknowledgement is remembered:
+    2. Acknowledgements only move forward, and an acknowledged seq stays
+       ``STALE``. A call is forgotten only when its acknowledgement is remembered:
        what a peer acknowledges beyond thousands of scattered ranges keeps its
        record, and its room in the window, until first incomplete passes it.
     3. At most ``window`` calls are known (in progress, or completed and not

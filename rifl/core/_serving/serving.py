@@ -224,13 +224,13 @@ def _committed(
         yield from waited(store.adopt(attempt, refusal_record(error)))
         raise
     except (RecordPending, StoreUnavailable) as error:
-        # Nothing happened, or nobody can tell now. A later attempt that runs meets the
+        # Nothing happened, or that is unknown now. A later attempt that runs meets the
         # record, if there is one, in its own transaction, and that stands.
         attempt.ran = attempt.ran or isinstance(error, RecordPending)
         store.abandon(attempt)
         raise
     except Exception:
-        # A defect, ours or a driver's; kept running, the call would be waited for for ever.
+        # A defect, rifl's or a driver's; if the call stayed running, its waiters would hang.
         attempt.ran = True
         yield from waited(store.abandon(attempt))
         raise
@@ -251,8 +251,8 @@ def record_answer(
         # As above.
         standing = (yield finished) if isinstance(finished, Later) else finished
     except (AttributeError, TypeError, ValueError) as error:
-        # The record cannot be written as it is, and the handler did run: without a
-        # record of some kind its duplicates would wait for ever.
+        # This record cannot be written, and the handler did run: without a record of some
+        # kind its duplicates would hang.
         record = refusal_record(OutcomeUnknown(f"the answer cannot be recorded: {error}"))
         yield from waited(store.finish(attempt, record))
         return Answer(record, Outcome.UNKNOWN)

@@ -107,7 +107,7 @@ class RequestStream:
         self.broken = True
 
     def exhausted(self) -> None:
-        """Take that gRPC has no more messages, and the marker has not come.
+        """Note that gRPC has no more messages, and the marker has not come.
 
         Raises ``BadHeader``, for a caller that is still there: it knows no marker.
         """
@@ -138,8 +138,8 @@ class ResponseStream:
 
     They leave as they come; the final status leaves when the record is durable.
     What is kept is bounded by the method's ``max_response_bytes``: a longer
-    stream goes on, to its handler's end whoever is there, and later attempts are told that
-    it was too long. ``received`` messages the caller has already.
+    stream goes on to its handler's end, with or without a caller, and later attempts are
+    told that it was too long. ``received`` messages the caller has already.
 
     Invariants:
 
@@ -175,7 +175,7 @@ class ResponseStream:
         self.here = True
 
     def add(self, message: bytes) -> bool:
-        """Keep a message; tell whether it is to be sent: somebody is there who lacks it."""
+        """Keep a message; return whether to send it: whether a connected caller lacks it."""
         self.count += 1
         if not self.overflown:
             self._bytes += len(message) + _MESSAGE_BYTES

@@ -75,7 +75,7 @@ class Call:
     sequenced call's header, which no other client's call of the same identity has; 0 for a key.
     """
 
-    # What most calls leave as it is; set on the class, not for every call.
+    # What most calls leave unchanged; set on the class, not for every call.
     completed: Sequence[tuple[int, int]] = ()
     attempt: int = 1
     key: bytes | None = None

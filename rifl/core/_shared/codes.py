@@ -32,7 +32,7 @@ TRANSPORT_CODES = frozenset(
     }
 )
 # Codes by which gRPC says that no server answered: of a call, and of a heartbeat. A heartbeat's
-# deadline is our own and nobody but its shell cancels it, when no answer came in time; a call's
+# deadline is our own and only its shell cancels it, when no answer came in time; a call's
 # deadline and cancellation are the caller's, and say nothing of the server.
 UNREACHED_CODES = frozenset({"UNAVAILABLE"})
 UNREACHED_HEARTBEAT_CODES = frozenset({"UNAVAILABLE", _DEADLINE_EXCEEDED, "CANCELLED"})
@@ -62,6 +62,6 @@ def raised_code(
         return MAY_HAVE_RUN_CODE if reason == ResponseTooLarge.reason else code
     if code == _DEADLINE_EXCEEDED and keep_deadline_exceeded:
         return code
-    # Somebody on the way answered the one attempt there was, such as an interceptor that
+    # A party on the way answered the one attempt there was, such as an interceptor that
     # authorises: by a code that is not repeated, and that applications look for.
     return MAY_HAVE_RUN_CODE if attempts > 1 or code in TRANSPORT_CODES else code

@@ -126,7 +126,7 @@ class Draining(RiflError):
 
 
 class Deposed(RiflError):
-    """The leader lost its leadership with the call under way."""
+    """The leader lost its leadership with the call in flight."""
 
     reason = "DEPOSED"
     code_name = "ABORTED"
@@ -176,8 +176,8 @@ class BatchTooLarge(RiflError):
 class NotRecorded(RiflError):
     """An atomic method's handler returned without a committed record; final.
 
-    A bug in the handler: it did not call ``rifl.record``, or undid that in a savepoint. What
-    else it committed, nobody knows.
+    A bug in the handler: it did not call ``rifl.record``, or undid that in a savepoint. It is
+    unknown what else it committed.
     """
 
     reason = "NOT_RECORDED"

@@ -9,7 +9,7 @@ from rifl.core._shared.errors import BadHeader
 MAX_KEY_BYTES = 64
 # Stores keep seqs in signed 64-bit columns.
 MAX_SEQ = 2**63 - 1
-# How many calls of a client id may be unacknowledged at once, where nobody says otherwise.
+# How many calls of a client id may be unacknowledged at once, by default.
 DEFAULT_WINDOW = 512
 # How many further leases one renewal may renew: some 12 KiB, and about a millisecond.
 ALSO_AT_MOST = 256

@@ -140,7 +140,7 @@ class Observers(Observer):
         given: Observer | Sequence[Observer] | None,
         on_error: Callable[[str, Exception], None],
     ) -> Observers | None:
-        """Return what stands for the argument of a user; None if nobody watches."""
+        """Return the observer for a user's argument; None if there is none."""
         observers = (given,) if isinstance(given, Observer) else tuple(given or ())
         return cls(observers, on_error) if observers else None
 

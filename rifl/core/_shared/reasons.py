@@ -72,7 +72,7 @@ MOMENTARY_REASONS = frozenset(
     for reason, row in REASONS.items()
     if row.retried and row.error.outcome is Outcome.NOT_EXECUTED
 )
-# These say nothing of a key, which other callers share: nobody looked it up.
+# These say nothing of a key, which other callers share: it was not looked up.
 NOT_OF_THE_KEY = frozenset(
     reason
     for reason, row in REASONS.items()
