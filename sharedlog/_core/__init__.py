@@ -15,8 +15,8 @@
 - ``reading``: what is committed, in its order (C3, C4); ``merging``: several substreams as one;
   ``uncommitted``: what is not, too; ``following``: a reader that goes on from where it was;
   ``ranges``: what several readers share.
-- ``steps``: what the rules ask of a log; ``calling``: a rule that was called, for whoever carries
-  it out elsewhere.
+- ``steps``: what the rules ask of a log; ``calling``: a call of a rule, which another process
+  carries out.
 - ``holds``: what followers have not done is kept; ``trim`` takes the rest away, and ``whole`` is
   what stays (L6); ``times``: where a moment is.
 - ``duty``: what one of several processes does; ``roster``: the producers; ``restoring``: after a

@@ -1,4 +1,4 @@
-"""Calls of rules: which rule, and with what, for whoever carries a rule out elsewhere.
+"""Calls of rules: which rule, and with what arguments, for a process that has the log.
 
 A rule that is ``portable`` comes to its end in one place: where the log is at hand its steps are
 driven there; else (over gRPC) its call is told to who has the log, who runs the same rule.

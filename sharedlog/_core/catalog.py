@@ -39,7 +39,7 @@ class Stream:
 
 
 def hold_retention_us(stream: Stream) -> int:
-    """Return for how long a follower of a stream need not be heard of before it is overdue."""
+    """Return after how long without a sign of life a follower of a stream is overdue."""
     return max(stream.retention, _OVERDUE) // timedelta(microseconds=1)
 
 
@@ -71,8 +71,8 @@ def make_stream(
 ) -> Rule[Stream]:
     """Create a stream, or find the one that has the name; run again it finds it.
 
-    None: as it is where there is one, else ``SUBSTREAMS`` and ``RETENTION``. Raises
-    ``InvalidRequest`` for what cannot be, and where the stream that is there is another.
+    None: that of the existing stream, by default ``SUBSTREAMS`` and ``RETENTION``. Raises
+    ``InvalidRequest`` for what cannot be, and if the existing stream differs.
     """
     check_stream(name, substreams, retention)
     key = STREAMS + name

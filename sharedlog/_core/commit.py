@@ -52,7 +52,7 @@ class Commit(NamedTuple):
     """All of it happens, or nothing: each condition holds, each key is put, entries adjacent.
 
     A key is named once in ``puts``. Stamps need at least one entry. ``at_us``: when, by the
-    writer's clock, microseconds since 1970 (whoever carries a rule out fills it in); the rows
+    writer's clock, microseconds since 1970 (the driver of a rule fills it in); the rows
     get that, or the time of the row before them if that is later.
     """
 

@@ -138,7 +138,7 @@ class Draft:
         return decide_named(turn, self.content, [self._decision(producer, through)], fence=fence)
 
     def roll_back(self, producer: ProducerId, seq: int) -> Rule[Appended]:
-        """Undo what is pending. Not under a fence: whoever took over may have it undone."""
+        """Roll back what is pending. Not under a fence: a successor may want it rolled back."""
         return decide(producer, seq, [self._decision(producer, seq - 1)], commits=False)
 
     def _decision(self, producer: ProducerId, through: int) -> ProducerDecision:

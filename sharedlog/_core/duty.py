@@ -1,8 +1,8 @@
 """A duty: what one of a log's processes does at a time, by a fence (DESIGN-LOG §12, L4).
 
-Nobody's clock is trusted. Who has the duty says so, again and again, by a *beat* that is never the
-same twice. Whoever sees one beat for a time that it measures itself takes over, which raises the
-fence: what the one before does under its number is refused from then on, also when it was only
+No clock is trusted. The process that has the duty renews a *beat* that is never the same twice. A
+process that sees one beat for a time that it measures itself takes over, which raises the fence:
+what its predecessor does under the old number is refused from then on, also when it was only
 stopped, and comes back.
 """
 
@@ -23,7 +23,7 @@ class Duty:
     """
 
     def __init__(self, name: str, who: bytes, patience_s: float) -> None:
-        """It is somebody else's, or nobody's."""
+        """At first another process has it, or none."""
         if len(who) != WHO_BYTES:
             raise ValueError(f"{WHO_BYTES} bytes tell who it is, not {len(who)}")
         self._fence = f"*{name}"

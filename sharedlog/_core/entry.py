@@ -47,7 +47,7 @@ class Row(NamedTuple):
     at_us: int = 0
 
 
-# Not frozen, which would cost more than reading it: nobody writes to one.
+# Not frozen, which would cost more than reading it: no code changes one.
 @dataclass(slots=True)
 class Entry:
     """A row, read. ``index`` of ``count`` in its append; ``message`` is an envelope's bytes.

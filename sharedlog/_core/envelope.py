@@ -145,7 +145,7 @@ def unpack(data: bytes) -> pb.Envelope:
 
 
 def check(data: bytes) -> pb.Envelope:
-    """Read an envelope that somebody else packed; raises ``InvalidRequest`` where ``pack`` does."""
+    """Read an envelope that a client packed; raises ``InvalidRequest`` if ``pack`` would."""
     try:
         found = pb.Envelope.FromString(data)
     except DecodeError as error:

@@ -151,9 +151,9 @@ class UnknownProducer(LogError):
 
 
 class ProducerRetired(LogError):
-    """Somebody retired the producer. What it had pending was rolled back.
+    """The producer was retired. What it had pending was rolled back.
 
-    What it appended before that is answered still: nothing of this request is in the log.
+    Its earlier appends are still answered. Nothing of this request is in the log.
     """
 
 
@@ -209,7 +209,7 @@ class PredecessorMismatch(LogError):
 
 
 class Fenced(LogError):
-    """A higher number of the fence exists: whoever holds it took over."""
+    """Another program raised the fence and took over: this writer's number is too low."""
 
     def __init__(self, message: str, number: int) -> None:
         """``number``: the fence's, now."""
@@ -289,9 +289,9 @@ class QuotaExceeded(LogUnavailable):
 
 
 class LogStopped(LogUnavailable):
-    """This handle is never used again: closed, forked, or nobody knows what is on its disk.
+    """This handle cannot be used again: closed, forked, or it is unknown what is on its disk.
 
-    The log is opened anew once it is seen to.
+    Open the log again once the cause is removed.
     """
 
 
@@ -304,7 +304,7 @@ class AppendUnknown(LogUnavailable):
 
     Its producer sends it again before anything else, so that it is in the log once or not at
     all. ``ticket`` names it: ``Log.settle`` asks again; of a transaction it is empty, and its own
-    ``settle`` does. Whoever publishes the message once more instead may publish it twice.
+    ``settle`` does. Publishing it once more instead may append it twice.
     """
 
     def __init__(self, message: str, ticket: str) -> None:
@@ -330,7 +330,7 @@ class LogExists(LogError):
 
 
 class NewerFormat(LogError):
-    """A newer release made the log, or wrote what is to be read: nothing is skipped or changed."""
+    """A newer release made the log or wrote this part of it: nothing is skipped or changed."""
 
 
 class NotAllowed(LogError):

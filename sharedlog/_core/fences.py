@@ -47,7 +47,7 @@ def fence_key(name: str) -> str:
 
 
 def condition_of(fence: Fence) -> Condition:
-    """Return what holds while nobody raised the fence further."""
+    """Return a condition that holds until the fence is raised further."""
     return Condition(fence_key(fence.name), fence.number.to_bytes(8, "big"))
 
 
@@ -57,7 +57,7 @@ def check_fence(fence: Fence, value: bytes | None) -> None:
     if number != fence.number:
         raise Fenced(
             f"fence {fence.name!r} is at {number}, this writer holds {fence.number}: "
-            "somebody took over",
+            "another writer took over",
             number,
         )
 
@@ -71,8 +71,8 @@ def number_of(value: bytes | None) -> int:
 def raise_fence(name: str, at_least: int = 0) -> Rule[int]:
     """Raise a fence by one, or to ``at_least`` if that is more, and return its number.
 
-    From the return on nothing under a lower number is written. Run again after a reply that
-    was lost it raises the fence once more, which harms nobody: numbers need not be dense.
+    From the return on nothing under a lower number is written. Run again after a lost reply it
+    raises the fence once more, which does no harm: numbers need not be dense.
     """
     key = fence_key(name)
     while True:

@@ -1,8 +1,8 @@
 """A home: whose commit decides what a producer has pending (DESIGN-LOG §13, C2; §14).
 
 A consumer's shard that publishes more than one append takes commits in its own store, and has the
-marker appended afterwards. Until then nobody but whoever has that store knows what to decide, so a
-sweeper leaves such producers alone. Kept in the log:
+marker appended afterwards. Until then only the store's owner knows what to decide, so a sweeper
+leaves such producers alone. Kept in the log:
 
 - ``home/NAME``: the id of the producer of the named producer NAME, of which there is one;
 - ``producer/ID/home``: that name, for as long as there is a producer ID.

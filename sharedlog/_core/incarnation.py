@@ -115,7 +115,7 @@ def of_incarnation(rule: Rule[_T], incarnation: str) -> Rule[_T]:
 def replace_incarnation(incarnation: str) -> Rule[None]:
     """Have a log that was restored from a backup be another one: an operator says so.
 
-    From then on no position or producer of before is taken for this log's. Raises ``NoSuchLog``.
+    From then on positions and producers made earlier are refused. Raises ``NoSuchLog``.
     """
     new = new_log(incarnation)[INCARNATION]
     while True:

@@ -1,7 +1,7 @@
 """Several substreams read as one: in the order of the commits, so that none starves (C3).
 
 Where most of the log's rows are theirs, rows are read once, whatever their tags, and handed to
-the substreams' readers; else each substream is read by its tag, whoever is furthest behind first.
+the substreams' readers; else each substream is read by its tag, the furthest behind first.
 What is read ahead is bounded by bytes: but a commit is never cut.
 """
 

@@ -175,5 +175,5 @@ def _time(microseconds: int) -> datetime:
     try:
         return _EPOCH + timedelta(microseconds=microseconds)
     except OverflowError:
-        # No publisher of ours says so: it is as far away as can be said.
+        # This library's publishers never send such a time: take the nearest one that fits.
         return _LAST if microseconds > 0 else _FIRST

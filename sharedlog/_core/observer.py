@@ -27,8 +27,8 @@ class QueryReport(NamedTuple):
     """What a query of Spark's that writes has committed, by its ``name``.
 
     ``batch``: the last one, -1 for none; ``batches``, ``rows``, ``entries``: so many so far;
-    ``undone``: attempts of tasks that had appended, and whose entries nobody reads, about;
-    ``pending``: those that are neither committed nor undone yet.
+    ``undone``: about how many attempts of tasks were rolled back after they had appended;
+    ``pending``: those that are neither committed nor rolled back yet.
     """
 
     name: str
@@ -43,7 +43,7 @@ class QueryReport(NamedTuple):
 class LogReport(NamedTuple):
     """A log at one moment, or at neighbouring ones.
 
-    ``first`` to ``tail`` are the LSNs that are there; ``holds``: those that nobody dropped.
+    ``first`` to ``tail`` are the LSNs that are there; ``holds``: those that were not dropped.
     ``open_spans``: what is pending, by producer and substream; ``oldest_span_s``: its age.
     ``queries``: those of Spark that write it.
     """

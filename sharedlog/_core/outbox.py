@@ -144,7 +144,7 @@ def check_waiting(box: Box) -> None:
 
 
 def relayed(box: Box, messages: Sequence[WaitingMessage], fence: Fence) -> Rule[Appended]:
-    """Append messages that follow each other, by one append: once, whoever relays them."""
+    """Append messages that follow each other, by one append: once, also if several relays try."""
     turn = Turn(box.producer, messages[-1].seq, messages[0].seq - 1)
     placed = [Placed(each.envelope, each.tag, 0) for each in messages]
     return append_named(turn, messages[-1].chain, committing(placed), fence=fence)

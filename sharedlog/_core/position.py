@@ -15,10 +15,10 @@ class Position(NamedTuple):
     """The LSN of the entry that committed the message, and its place in that commit.
 
     Positions of one substream are ordered as its messages are delivered; those of different
-    substreams by the log's order, without a promise. ``str`` and ``parse`` round-trip. Whoever
-    keeps one keeps a whole checkpoint: ``incarnation`` and ``checksum`` tell whether the log
-    that is there is the one it was read from, ``substream`` which of those that were followed
-    together were read through this commit already.
+    substreams by the log's order, without a promise. ``str`` and ``parse`` round-trip. A position
+    is a whole checkpoint: ``incarnation`` and ``checksum`` tell whether the log that is there is
+    the one it was read from, ``substream`` which of those that were followed together were read
+    through this commit already.
     """
 
     lsn: int

@@ -46,7 +46,7 @@ _FINGERPRINT_BYTES = 16
 GRANTED = "producers"
 _NOTHING_DECIDED = {each: body_of(each, 0, 0) for each in EntryKind}
 # From here on are the ids of queries' tasks (``query.tasks``), which have a count of their own and
-# are removed with their batch; it decides what they have pending, and nobody else.
+# are removed with their batch, which alone decides what they have pending.
 FIRST_TASK = 1 << 40
 # Before a producer's id: the keys with it are the producers that have something pending.
 OPEN = "open/"
@@ -167,7 +167,7 @@ def granted(value: bytes | None, token: bytes, window: int) -> tuple[ProducerId,
 def shown(producers: Sequence[ProducerId]) -> Rule[None]:
     """Raise ``UnknownProducer`` unless each of these was granted, with this window and token.
 
-    For whoever acts on producers by what somebody says; what a grant gave never changes.
+    For programs that act on producers that a client names; what a grant gave never changes.
     """
     found = yield Get(tuple(identity_key(each.id) for each in producers))
     for each in producers:

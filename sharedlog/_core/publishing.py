@@ -10,7 +10,7 @@ from sharedlog._core.position import Position
 from sharedlog._core.producers import NewMessage
 from sharedlog._core.streams import commits_tag, stream_of, substream_number
 
-# Of what one append of ours has at most, if its engine takes that.
+# The most that one append of this library has, if its engine supports that.
 APPEND_BYTES = 1 << 20
 APPEND_ENTRIES = 1000
 # Of an entry, beside envelope and tags.

@@ -1,7 +1,7 @@
 """Ranges of a log: what was committed between two LSNs, for readers that share it (DESIGN-LOG §16).
 
-A range ends where an append does. Whoever reads it again gets the same messages, on any machine,
-until they are trimmed.
+A range ends where an append does. Reading it again gives the same messages, on any machine, until
+they are trimmed.
 """
 
 from __future__ import annotations

@@ -225,7 +225,7 @@ class Reader:
         """Take the rows above ``self.through`` with the tag, all of them through an LSN.
 
         Returns what they commit. An append whose entries are not all there yet is left for the
-        next time. Whoever drives it asks ``check_whole`` before anything of it is delivered.
+        next time. Its driver calls ``check_whole`` before anything of it is delivered.
         """
         found: list[Committed] = []
         commit = ordinal = producer = seq = checksum = 0

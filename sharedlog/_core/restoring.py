@@ -1,4 +1,4 @@
-"""A log that was restored from a backup: another incarnation, and nobody of before (§12)."""
+"""A log that was restored from a backup: another incarnation, and no earlier producer (§12)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sharedlog._core.steps import Rule
 
 
 class Restored(NamedTuple):
-    """The incarnation from now on, and how many producers of before were retired."""
+    """The incarnation from now on, and how many earlier producers were retired."""
 
     incarnation: str
     producers: int
@@ -22,8 +22,8 @@ class Restored(NamedTuple):
 def restore(incarnation: str) -> Rule[Restored]:
     """Declare a log restored: a new incarnation, every producer retired, what is pending undone.
 
-    Whoever has the log open under the incarnation of before writes nothing from the last step on.
-    Died on the way, it is done again, with another one.
+    After the last step a process that had the log open under the old incarnation writes nothing.
+    After a crash on the way, do it again: it makes another incarnation.
     """
     retired = 0
     for each in (yield from granted_producers()):

@@ -51,7 +51,7 @@ def is_sealed(envelope: bytes) -> bool:
 
 
 def opened(envelope: bytes, seals: Seals | None) -> tuple[bytes, str]:
-    """Return the envelope within a sealed one; or as it is, and why it cannot be opened."""
+    """Return the envelope within a sealed one; or the sealed one, and why it cannot be opened."""
     if not is_sealed(envelope):
         return envelope, ""
     sealed = unpack(envelope).sealed

@@ -63,7 +63,7 @@ def pend(
     *,
     fence: Fence | None = None,
 ) -> Rule[Pended]:
-    """Append messages that nobody sees until a marker commits them: once, as ``append`` is.
+    """Append messages that readers do not see until a marker commits them: once, as ``append``.
 
     ``opened``: the tags under which the producer has something pending already, by appends that
     were answered or are on their way. A span that is not as ``opened`` says: ``SpanGone``.
@@ -221,7 +221,7 @@ def has_pending(producer: ProducerId) -> Rule[bool]:
 def retire(producer: int, *, seq: int | None = None, fence: Fence | None = None) -> Rule[int]:
     """End a producer for good, rolling back what it has pending; return its highest seq.
 
-    One step: whoever of it and a marker comes first decides. Done again it changes nothing.
+    One step: of it and a marker, the first decides. Done again it changes nothing.
     ``seq``: only if that is its highest still, and it is not retired; else ``Refused``. Raises
     ``UnknownProducer``, ``Fenced``, and ``InvalidRequest`` for the producer of a query's task.
     """

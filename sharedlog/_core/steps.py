@@ -1,6 +1,6 @@
 """The steps that rules ask of a log: generators yield them, and are sent the answers.
 
-Whoever drives one (a thread, an event loop, the simulator) carries each step out at an engine. A
+Its driver (a thread, an event loop, the simulator) carries each step out at an engine. A
 commit that a condition refused is *thrown* into the rule as ``Refused``; every other error ends
 it, ``LogUnavailable`` included: a commit of unknown fate is sent again by running the same rule
 again, which finds the answer if it happened.

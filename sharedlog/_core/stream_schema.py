@@ -1,7 +1,7 @@
 """The schema of a stream whose values have columns: declared once, by who writes it first (§16).
 
-``schema/STREAM`` has the format, a name, and what describes it; whoever writes or reads by columns
-is held to it, so that a schema that changed between two runs is told before a row is.
+``schema/STREAM`` has the format, a name, and what describes it; every program that writes or reads
+by columns is held to it, so that it learns of a changed schema before it gets or writes a row.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Sweeping: producers that fell silent in a transaction are retired (DESIGN-LOG §13, C2).
 
-Who has a home is left alone: only its store knows what is to become of it (``homes``).
-Nobody's clock is trusted: a producer is silent when its highest seq stays the same for a time that
+A producer with a home is left alone: only its store knows its outcome (``homes``).
+No clock is trusted: a producer is silent when its highest seq stays the same for a time that
 the sweeper measures itself, from when it first saw it, while it could look. One of the sweepers
 of a log works (``duty``). The producers of one plan of a query are silent together, when none of
 them shows any sign of life. A write without a name, whose driver would have removed its row, is
@@ -46,8 +46,8 @@ class Silences(Generic[_Who, _Sign]):
     def look(self, there: Mapping[_Who, _Sign], now_s: float) -> dict[_Who, _Sign]:
         """Note producers with their highest seqs (or plans, with theirs); return the silent ones.
 
-        What passed while nobody looked does not count: the log did not answer producers either,
-        or this process was stopped, maybe with them.
+        Time in which this sweeper could not look does not count: the log did not answer producers
+        either, or this process was stopped, maybe with them.
         """
         if now_s - self._looked_s > _BLIND * self._silent_s:
             self._seen = {}
@@ -115,7 +115,7 @@ def left_writes() -> Rule[dict[str, Query]]:
 
 
 def abandon_silent(plan: Plan, fence: Fence) -> Rule[bool]:
-    """Abandon a plan that is in, or what an older one left; False: somebody else sweeps."""
+    """Abandon a plan that is in, or what an older one left; False: another sweeper does."""
     try:
         yield from abandon(*plan, fence=fence)
     except (Fenced, Refused):
@@ -124,7 +124,7 @@ def abandon_silent(plan: Plan, fence: Fence) -> Rule[bool]:
 
 
 def remove_silent(write: Query, fence: Fence) -> Rule[bool]:
-    """Remove the row of a write that is as it was; False: it is not, or somebody else sweeps.
+    """Remove the unchanged row of a write; False: it has changed, or another sweeper works.
 
     A task that begins in that moment has a producer, which is of no use, and is swept by itself.
     """
@@ -138,7 +138,7 @@ def remove_silent(write: Query, fence: Fence) -> Rule[bool]:
 
 
 def retire_silent(producer: int, seq: int, fence: Fence) -> Rule[bool]:
-    """Retire a producer that is still at this seq; False: it is not, or somebody else sweeps."""
+    """Retire a producer that is still at this seq; False: it is not, or another sweeper works."""
     try:
         yield from retire(producer, seq=seq, fence=fence)
     except (Fenced, Refused):

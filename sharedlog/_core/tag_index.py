@@ -68,7 +68,7 @@ class TagIndex:
     def _tag(self, tag: str, lsns: array[int], through: int) -> Rule[None]:
         after = self._after
         lacking: list[int] = []
-        # The next one of ``lsns`` that is to be found.
+        # The next one of ``lsns`` to find.
         at = 0
         while after < through:
             rows: Rows | CorruptLog | TrimmedLog = yield Try(

@@ -14,7 +14,7 @@ _MOST = (1 << 32) - 1
 
 
 class DeliveryKind(enum.Enum):
-    """What is to be done; see the protocol."""
+    """What the target must do; see the protocol."""
 
     MESSAGE = "message"
     EMPTY = "empty"
@@ -63,7 +63,7 @@ class DeliveryVerdict(enum.Enum):
     GAP = "gap"
     # The index is of another incarnation, or has another message at that place.
     FORKED = "forked"
-    # It was begun, and nobody knows what became of it.
+    # It was begun, and its outcome is unknown.
     UNKNOWN = "unknown"
 
 

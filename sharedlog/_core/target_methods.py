@@ -30,8 +30,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class Delivered:
     """What is known of the message that a handler is called with: ``sharedlog.delivery(context)``.
 
-    It does not change. ``redelivered``: it is known that it was tried before; that it was not is
-    never promised: whoever needs each effect once has an ``atomic`` method.
+    It does not change. ``redelivered``: it is known that it was tried before. False is no promise
+    that it was not: if each effect must be there once, declare the method ``atomic``.
     """
 
     __slots__ = ("_content", "_delivery", "method", "redelivered")

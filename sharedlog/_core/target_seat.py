@@ -42,10 +42,10 @@ _ATTEMPTS = 10
 class Seat:
     """What this process knows of one substream of a feed. One rule at a time.
 
-    ``row`` and ``durable``: the index as it is in the store, as far as is known; ``flying``: what
-    becomes of it by transactions that commit just now; ``admitted``: with what was taken since and
-    is in none. ``running``: whose handler runs. ``sharing``: methods whose runs share transactions;
-    ``single``: how many runs are to commit by themselves, as a transaction of theirs did not.
+    ``row`` and ``durable``: the index in the store, as far as is known; ``flying``: what becomes
+    of it by transactions that commit just now; ``admitted``: with what was taken since and is in
+    none. ``running``: whose handler runs. ``sharing``: methods whose runs share transactions;
+    ``single``: how many runs must commit by themselves, as a transaction of theirs did not.
     """
 
     def __init__(self, feed: Feed, tag: str) -> None:
@@ -199,8 +199,8 @@ def land(seat: Seat) -> Rule[DeliveryAnswer | None]:
         yield TellPlayer(seat.answer(AnswerKind.DONE, seat.durable.at))  # type: ignore[arg-type]
     if committed == len(flying):
         return None
-    # Nothing behind the first that failed stands; but maybe nobody could tell. If it is one of
-    # them that cannot be committed, the others are not to come back with it for ever.
+    # None after the first that failed is committed, but maybe that is unknown. If one of them
+    # cannot be committed, the others must not be retried with it again and again.
     seat.single = len(flying) - committed
     first, last = flying[committed][1].at, flying[-1][1].at
     seat.known, seat.admitted = False, seat.durable
@@ -222,7 +222,7 @@ def refusal(seat: Seat, delivery: Delivery, verdict: DeliveryVerdict) -> Deliver
         text = f"{where}: of another incarnation of the log, or another message"
         return seat.answer(AnswerKind.FORKED, delivery.place, FAILED_PRECONDITION, text)
     if verdict is DeliveryVerdict.UNKNOWN:
-        text = f"{seat.durable.begun} was begun, and nobody knows what became of it"
+        text = f"{seat.durable.begun} was begun, and its outcome is unknown"
         return seat.answer(AnswerKind.UNKNOWN, delivery.place, DATA_LOSS, text)
     return seat.answer(AnswerKind.GAP, delivery.place, ABORTED, where)
 

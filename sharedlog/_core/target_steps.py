@@ -68,7 +68,7 @@ class FetchRows(NamedTuple):
 class MoveTargetRows(NamedTuple):
     """Move rows, all or none, durably: whether they were as expected.
 
-    Raises ``TargetUnavailable``, also where nobody can tell.
+    Raises ``TargetUnavailable``, also if it is unknown whether they moved.
     """
 
     moves: Sequence[RowMove]
@@ -92,7 +92,7 @@ class Ended(NamedTuple):
     """What became of a handler.
 
     ``committed``: an atomic one's transaction was. ``broken``: it did not come to its end, which
-    is not its own doing. ``pending``: nobody can tell whether it committed. ``committing``: its
+    is not its own doing. ``pending``: it is unknown whether it committed. ``committing``: its
     transaction, which others share, has yet to commit (``Await``). ``crowded``: it failed for
     what those before it in that transaction may hold. ``doubtful``: it is the store that failed,
     unless a row can be moved right after.
@@ -138,7 +138,7 @@ class DeliveryAnswer(NamedTuple):
 
 
 class TellPlayer(NamedTuple):
-    """Answer the player; nobody waits."""
+    """Answer the player; the rule does not wait."""
 
     answer: DeliveryAnswer
 

@@ -1,13 +1,13 @@
 """The taking of deliveries: judged, run, and the index moved with their effects (DESIGN-LOG §15).
 
-A rule is a generator: it yields what is to be done outside (``FetchRows``, ``MoveRows``,
+A rule is a generator: it yields what must be done outside (``FetchRows``, ``MoveRows``,
 ``RunHandler``) or said (``TellPlayer``), the shell does it, and sends the result back in, or throws
 what it raised.
 
 - ``atomic``: the move of the index is in the handler's own transaction: both or neither.
 - ``idempotent``: the handler runs, then the index is moved; of several that came together once.
-- ``plain``: ``begun`` is durable before the handler runs, and goes with the move. Found by
-  somebody who does not run it, the message is UNKNOWN.
+- ``plain``: ``begun`` is durable before the handler runs, and goes with the move. If a process
+  that does not run it finds ``begun``, the message is UNKNOWN.
 """
 
 from __future__ import annotations

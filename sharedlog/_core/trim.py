@@ -1,9 +1,9 @@
-"""Trimming: what nobody needs any more is declared, then removed (DESIGN-LOG §12, L6).
+"""Trimming: rows that are no longer needed are declared trimmed, then removed (DESIGN-LOG §12, L6).
 
 From the *floor* on every commit stays whole: at or below the lowest hold, and the first row
 within the retention. That counts back from now, by the trimmer's clock, or from the newest row if
 that is earlier: a clock that is ahead takes nothing young, unless a writer's was ahead, too. A log
-to which nobody appends keeps what it has of its last retention.
+without appends keeps what it has of its last retention.
 
 What stays begins where the oldest of those commits has something pending, or where anything is
 pending now. One commit declares both, refused if a hold was made meanwhile; rows are removed
@@ -33,8 +33,8 @@ _ROWS = 1000
 class TrimOutcome(NamedTuple):
     """What a trim did.
 
-    ``trimmed``: as it is declared now; ``rows``: how many it removed; ``kept_by``: what it stopped
-    at, in words; ``overdue``: holds that nobody renews, which it stops at all the same;
+    ``trimmed``: as declared now; ``rows``: how many it removed; ``kept_by``: what it stopped at,
+    in words; ``overdue``: holds without a recent renewal, at which it stops all the same;
     ``remaining``: how many rows are declared trimmed, and still there, because the store had no
     room to remove them. The next trim removes these.
     """

@@ -1,4 +1,4 @@
-"""Everything that was appended, decided or not, in the log's order: for whoever looks into it."""
+"""Everything that was appended, decided or not, in the log's order: for inspection."""
 
 from __future__ import annotations
 

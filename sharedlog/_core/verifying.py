@@ -299,7 +299,7 @@ class Verifier:
             # One that began before the first row may have more behind it.
             old = begin_of(spans[OPEN_SPANS + name]) if OPEN_SPANS + name in spans else self._known
             if name not in found and int(name.partition("/")[0]) >= FIRST_TASK:
-                # Of a batch that was decided a moment ago: it is cleaned by whoever comes next.
+                # Of a batch that was decided a moment ago: the next process cleans it.
                 continue
             if kept.get(name) != found.get(name) and old >= self._known:
                 self._problem(

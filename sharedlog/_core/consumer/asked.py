@@ -1,8 +1,7 @@
 """The steps that a shard asks of its store and of its handlers, beside those of the log.
 
 As the log's steps they are yielded, and answered. ``Failed`` is thrown into the rule, and so is
-``TrimmedLog``; every other error ends it, and whoever drives it rolls back what is open in the
-store.
+``TrimmedLog``; every other error ends it, and its driver rolls back what is open in the store.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class Intend(NamedTuple):
 
 
 class SendCall(NamedTuple):
-    """Send a call: its answer, as it is kept. Raises ``Unanswered``."""
+    """Send a call, and return its packed answer. Raises ``Unanswered``."""
 
     call: HandlerCall
     timeout_s: float | None = None

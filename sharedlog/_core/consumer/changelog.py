@@ -23,9 +23,9 @@ _READ = 1000
 class Changelog:
     """The state of a shard as its change log has it, for who owns the shard or stands by.
 
-    ``table``: with all that was committed through an LSN, ``through``; it is changed by whoever
-    reads on, or commits. ``size``: of its keys and values; ``since``: about how many bytes of
-    changes there are behind the newest snapshot, ``snapshot``.
+    ``table``: with all that was committed through an LSN, ``through``; reading on and committing
+    change it. ``size``: of its keys and values; ``since``: about how many bytes of changes there
+    are after the newest snapshot, ``snapshot``.
     """
 
     def __init__(self, name: str, tag: str, incarnation: str, seals: Seals | None) -> None:
@@ -84,7 +84,7 @@ class Changelog:
         return bool(batch.messages)
 
     def committed(self, changed: Mapping[str, bytes | None], size: int, lsn: int) -> None:
-        """Take what its owner has committed at an LSN: nobody else has committed anything."""
+        """Take what its owner has committed at an LSN: no other process has committed anything."""
         self._apply((list(changed), list(changed.values())), size, lsn)
         self._reader = None
 

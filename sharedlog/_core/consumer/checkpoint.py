@@ -36,7 +36,7 @@ class Checkpoint(NamedTuple):
         return max(0, self.takeovers - 1)
 
     def taken(self, gone: Gone, *, anew: bool) -> Checkpoint:
-        """Return it as it is once a process has taken the shard."""
+        """Return the checkpoint after a process has taken the shard."""
         if anew:
             return self._replace(takeovers=0, attempts=0)
         if gone is Gone.LEFT:

@@ -95,7 +95,7 @@ class ShardHold:
             return begins
 
     def due(self, place: Position | None, now_us: int) -> dict[str, Position | None]:
-        """Return through where it is to be moved, None: renewed; empty: neither is due."""
+        """Return the position to move it to, None: renew it; empty: neither is due."""
         hold = self._held[self._tag]
         if place is not None and (place.lsn, place.ordinal) > hold.place:
             return {self._tag: place}

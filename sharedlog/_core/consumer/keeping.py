@@ -56,8 +56,8 @@ from sharedlog._core.steps import Get, Rule
 class Keeper(Protocol):
     """What has a shard's checkpoint; one step at a time.
 
-    ``checkpoint``: as it is there, as far as that is known. ``sure``: it is known. ``owes``: some
-    of what was committed is not in the log yet.
+    ``checkpoint``: the stored one, if known, else the last known. ``sure``: it is known. ``owes``:
+    some of what was committed is not in the log yet.
     """
 
     checkpoint: Checkpoint
@@ -65,7 +65,7 @@ class Keeper(Protocol):
     owes: bool
 
     def take(self, fence: Fence, *, gone: Gone, anew: bool) -> Asked[None]:
-        """T1: from here on nobody else commits; the checkpoint is what was committed.
+        """T1: from here on no other process commits; the checkpoint is what was committed.
 
         ``gone``, ``anew``: see ``TakeStore``. Raises ``Fenced``, ``LogForked``.
         """
@@ -92,7 +92,7 @@ class Keeper(Protocol):
         """T2: have in the log what was committed, if it is not there; before anything else."""
 
     def tend(self, now_us: int) -> Asked[bool]:
-        """Do some of what is to be done aside, in a short step; whether there is more."""
+        """Do a short step of the work in the background; return whether there is more."""
 
     def pass_by(self, now_us: int, through: int) -> Asked[None]:
         """Now and then: the shard has read through this LSN."""
@@ -160,7 +160,7 @@ class InStore:
         self.sure = True
 
     def commit(self, ran: Ran, position: Position | None) -> Asked[int]:
-        """See ``Keeper``: effects, position and what is to be appended are one commit.
+        """Commit effects, position and messages at once.
 
         T2: what is more than one append is pending before, and all of it was answered.
         """
@@ -173,7 +173,7 @@ class InStore:
             outputs = committing(ran.outputs) if ran.outputs else []
             intent = recorded(outputs)
         seq = self.checkpoint.seq + bool(intent)
-        # T2: until here nobody reads anything of it in the log.
+        # T2: until here no reader sees any of it in the log.
         units = ran.units if len(appends) < 2 else ()
         part = yield from self._commit(self._next(position, seq, intent), units)
         # Of a part, what is appended is read from its intent.

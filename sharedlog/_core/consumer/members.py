@@ -4,11 +4,11 @@ Kept in the log, for the consumer NAME:
 
 - ``consumer/NAME/member/WHO``: a process that is there, for a term by the engine's clock;
 - ``consumer/NAME/shard/TAG``: which of them has the shard of that substream;
-- ``consumer/NAME/stopped/TAG``: why nobody has it; ``consumer/NAME/streams``: what it follows.
+- ``consumer/NAME/stopped/TAG``: why it is stopped; ``consumer/NAME/streams``: what it follows.
 
-Who takes a shard raises its fence in the same step, which is refused unless nobody has it, or who
-had it is no longer there. The term makes nobody safe, it only says when to take over: what a
-process does that had the shard is refused by the fence.
+A process that takes a shard raises its fence in the same step. This is refused unless the shard is
+free, or its owner is no longer there. The term gives no safety, it only says when to take over: the
+fence refuses what the former owner still does.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Seen(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a member does now: shards to take, to let go of, and those that it has lost."""
+    """What a member does now: shards to take, to leave, and those that it has lost."""
 
     take: list[str]
     leave: list[str]
@@ -60,7 +60,7 @@ class Plan(NamedTuple):
 class Gone(enum.IntEnum):
     """What became of the process that had a shard before."""
 
-    # It let go of it, or none had it.
+    # It left it, or no process had it.
     LEFT = 0
     # It has ended, as is proved.
     DIED = 1
@@ -80,7 +80,7 @@ def _key(name: str, kind: str, what: str = "") -> str:
 
 
 def stopped_key(name: str, tag: str) -> str:
-    """Return the key of why nobody has a shard."""
+    """Return the key of why a shard is stopped."""
     return _key(name, "stopped", tag)
 
 
@@ -173,7 +173,7 @@ def renew(name: str, who: str, says: bytes, streams: bytes, term_s: float) -> Ru
     except Refused as refused:
         raise InvalidRequest(
             f"the consumer {name!r} follows {_told(refused.found[_streams_key(name)])} by now, "
-            f"not {_told(streams)}: somebody started it anew"
+            f"not {_told(streams)}: another process started it anew"
         ) from refused
 
 
@@ -185,8 +185,8 @@ def part(name: str, who: str) -> Rule[None]:
 def plan(seen: Seen, who: str, tags: Sequence[str], mine: Collection[str]) -> Plan:
     """Return what a member does so that shards are shared evenly.
 
-    ``mine``: those that it has, as it knows. What is given up is given up by who has too many;
-    nothing is taken from who is there.
+    ``mine``: those that it has, as it knows. A member that has too many leaves some; none are
+    taken from a member that is there.
     """
     lost = sorted(tag for tag in mine if seen.owners.get(tag) != who)
     members = sorted({who, *seen.members})
@@ -207,7 +207,7 @@ def plan(seen: Seen, who: str, tags: Sequence[str], mine: Collection[str]) -> Pl
     first = at * len(free) // len(members)
     room = max(0, most - len(kept))
     taken = (free[first:] + free[:first])[:room]
-    # Those that there is no room for any more nobody else takes from who is there.
+    # It leaves those that it has no room for: other members take none from a member that is there.
     leave += [tag for tag in unknown_of(seen, who, running, mine) if tag not in taken]
     return Plan(taken, leave, lost)
 
@@ -218,7 +218,7 @@ def unknown_of(seen: Seen, who: str, tags: Sequence[str], mine: Collection[str])
 
 
 def take(name: str, tag: str, who: str) -> Rule[ShardLease | None]:
-    """T1, first: take a shard's lease, and raise its fence; None: somebody has it.
+    """T1, first: take a shard's lease, and raise its fence; None: another process has it.
 
     Run again after a lost reply it raises the fence once more.
     """
@@ -254,7 +254,7 @@ def leave(name: str, tag: str, who: str) -> Rule[None]:
 
 
 def stop(name: str, tag: str, who: str, fence: Fence, why: str) -> Rule[None]:
-    """Have nobody take a shard any more, until an operator resumes it."""
+    """Stop a shard: no process takes it until an operator resumes it."""
     key = _key(name, "shard", tag)
     try:
         yield Commit(

@@ -32,7 +32,7 @@ def shard_fence(name: str, tag: str) -> str:
 
 
 def start_key(name: str, tag: str) -> str:
-    """Return the key of the position behind which a shard has begun, where somebody gave one."""
+    """Return the key of the position after which a shard has begun, if one was given."""
     return f"consumer/{name}/start/{tag}"
 
 

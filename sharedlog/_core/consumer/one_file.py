@@ -44,7 +44,7 @@ class InOneDatabase(InOneFile):
     """See ``Keeper``: others append while handlers run, so that what is more may travel before."""
 
     def commit(self, ran: Ran, position: Position | None) -> Asked[int]:
-        """See ``Keeper``: what is more than one append is committed as it is elsewhere."""
+        """Commit; outputs of more than one append are committed as in other stores."""
         if len(parted(ran.outputs, self._bounds)) > 1:
             return (yield from InStore.commit(self, ran, position))
         return (yield from super().commit(ran, position))

@@ -45,7 +45,7 @@ class Told(NamedTuple):
 
 
 def pause(name: str) -> Rule[list[str]]:
-    """Have nobody take the consumer's shards, and who has them let them go; return which."""
+    """Pause the consumer: its processes leave their shards, and take none; return the shards."""
     while True:
         seen = yield from look(name)
         tags = [tag for tag in tags_of(seen) if tag not in seen.stopped]

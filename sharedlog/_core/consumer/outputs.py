@@ -2,8 +2,8 @@
 
 What fits one append is recorded, as it will be appended, in the same commit as the handlers'
 effects: an *intent*. What does not fit is appended before, pending, and the intent is the marker
-that commits it. Whoever takes the shard over appends the intent again, under the name and the seq
-it was recorded with, so that it is in the log once (L3).
+that commits it. A process that takes the shard over appends the intent again, under the name and
+the seq it was recorded with, so that it is in the log once (L3).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BEGIN = struct.Struct(">QI")
 MOST_BYTES, MOST_MESSAGES = 64 << 20, 100_000
 
 
-# What is to be appended, or committed.
+# The messages to append, or the decision to commit.
 Intended = list[NewMessage] | ProducerDecision
 
 
@@ -129,7 +129,7 @@ def recorded_marker(decision: ProducerDecision) -> bytes:
 
 
 def intended(intent: bytes) -> Intended:
-    """Return what is to be appended, or committed; raises ``CorruptLog`` for what is no intent."""
+    """Return the messages or the decision of an intent; raises ``CorruptLog`` for another value."""
     try:
         version, count = _HEAD.unpack_from(intent)
         if version > _MARKER:

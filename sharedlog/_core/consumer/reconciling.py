@@ -20,7 +20,7 @@ def check_place(position: Position | None) -> Rule[None]:
     """Raise ``LogForked`` where this log has something else at a store's position, or nothing.
 
     Before anything is appended: each take-over raises the log's number, so that the number tells
-    no more that the log is an older one. What is trimmed is told by whoever reads on.
+    no more that the log is an older one. The next read tells what was trimmed.
     """
     if position is not None:
         try:

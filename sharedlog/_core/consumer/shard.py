@@ -103,7 +103,7 @@ class Shard:
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """What the keeper has, as far as it is known."""
+        """The keeper's checkpoint, the last that is known."""
         return self.keeper.checkpoint
 
     @property
@@ -198,7 +198,7 @@ class Shard:
         return None
 
     def pass_by(self, now_us: int, *, idle: bool) -> Asked[None]:
-        """Where nothing is to be done, move with the log what it is trimmed by.
+        """When the shard is idle, move its hold with the log.
 
         In the store, as every move: a hold is never ahead of what the store says.
         """
@@ -223,7 +223,7 @@ class Shard:
             return
 
     def tend(self, now_us: int) -> Asked[bool]:
-        """Do some of what is to be done aside; whether there is more."""
+        """Do some of the work in the background; return whether there is more."""
         return (yield from self._unless_behind(self.keeper.tend(now_us)))
 
     @property
@@ -248,7 +248,7 @@ class Shard:
         """T5: one message, whose attempts are noted in the store before each."""
         attempts = self.checkpoint.attempts
         if not self._noted:
-            # T5: what nobody knows to have ended it has a bound of its own.
+            # T5: attempts whose end is unknown have a bound of their own.
             excused = min(self.checkpoint.interrupted, (_INTERRUPTED - 1) * self._bounds.attempts)
             if attempts - excused >= self._bounds.attempts:
                 return (yield from self._give_up(message, attempts))

@@ -139,7 +139,7 @@ class Writer:
             self._piece = None
             return None
         if not self._named:
-            # What is written is named, and the one before is what is to be removed.
+            # The written one gets the name, and the one before must be removed.
             yield from _under(
                 fence,
                 self._follows(),

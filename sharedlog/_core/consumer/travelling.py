@@ -1,6 +1,6 @@
 """The travelling of outputs that are more than one append: pending, until the store has committed.
 
-What is pending has a *home*, the shard (``homes``): nobody else decides it (DESIGN-LOG §14).
+What is pending has a *home*, the shard (``homes``), which alone decides it (DESIGN-LOG §14).
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class Travelling:
         self._seq = 0
 
     def pend(self, appends: Sequence[Sequence[Placed]], fence: Fence) -> Rule[ProducerDecision]:
-        """Append messages that nobody sees, and return what a marker says to commit them.
+        """Append messages that readers do not see, and return what a marker says to commit them.
 
-        Each append was answered before this returns. Raises ``Failed`` where somebody has rolled
-        it back meanwhile, and ``Fenced``.
+        Each append was answered before this returns. Raises ``Failed`` if another process has
+        rolled it back meanwhile, and ``Fenced``.
         """
         if self.left:
             yield from self.undo(fence)
@@ -66,14 +66,14 @@ class Travelling:
         self.left = False
 
     def undo(self, fence: Fence) -> Rule[None]:
-        """Roll back what is pending, whoever had appended it: its producer is retired (T1)."""
+        """Roll back what any process left pending: its producer is retired (T1)."""
         self._producer = None
         yield from vacate(self._home, fence)
         self.left = False
 
 
 def committed(decision: ProducerDecision) -> Rule[bool]:
-    """Whether what was pending is committed; False: rolled back, or nobody knows any more."""
+    """Whether what was pending is committed; False: rolled back, or no longer known."""
     tag, begin = min(decision.begins.items())
     after = begin - 1
     try:

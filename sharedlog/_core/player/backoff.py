@@ -64,7 +64,7 @@ class Pauses:
         self._broken.reset()
 
     def rested(self, time_s: float) -> None:
-        """A connection ended after that time, with nothing in flight: a proxy let go of it, say."""
+        """A connection ended after that time, with nothing in flight: a proxy closed it, say."""
         self._broken.lasted(time_s)
 
     def taken(self, tag: str, failing: Collection[str]) -> None:

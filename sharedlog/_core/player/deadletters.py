@@ -56,7 +56,7 @@ class Whose(NamedTuple):
 def written(
     stream: Stream, whose: Whose, tag: str, skipped: Unconfirmed, envelope: bytes
 ) -> Placed:
-    """Return a dead letter as it is appended; the same whenever it is."""
+    """Return a dead letter to append; always the same one for the same message."""
     key = None if not envelope or is_sealed(envelope) else unpack(envelope).key
     about = About(
         {
@@ -118,7 +118,7 @@ def bury(
     """
     name, number = whose.producer(tag), skipped.number
     highest = yield from highest_of(name)
-    # Whoever forgot the name begins anew at what the index says.
+    # A name that was forgotten begins anew at what the index says.
     turn = Turn(name, number, highest if highest < number else number - 1)
     # What the index says of it, which is the same to each player of this target, before and after
     # the message itself was trimmed.

@@ -77,7 +77,7 @@ class Deaths:
 
     @property
     def careful(self) -> bool:
-        """Whether what is in flight is to be durable before it is sent."""
+        """Whether what is in flight must be durable before it is sent."""
         return bool(self._killers or self.limit)
 
     @property
@@ -152,7 +152,7 @@ class Deaths:
 
     @property
     def asked(self) -> list[str]:
-        """The processes of which it is to be known whether they have ended."""
+        """The processes that must be checked for whether they have ended."""
         return [*self._lost, *([self.process] if self.process else [])]
 
     def connected(
@@ -174,7 +174,7 @@ class Deaths:
             if sent is None or sent:
                 self._lost[before] = _Lost(sent)
         self.process, self._unknown, self._sent = process, False, {}
-        # What runs there has killed nobody.
+        # What runs there has killed no process.
         self._running = {tag: {place[:2]: place} for tag, place in running.items()}
         self._lost.pop(process, None)
         for tag, place in indexes.items():

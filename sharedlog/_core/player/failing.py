@@ -24,11 +24,11 @@ class Then(enum.Enum):
 
 
 class Why(enum.Enum):
-    """Why a target is suspended: nothing is sent until somebody has seen to it."""
+    """Why a target is suspended: nothing is sent until an operator acts."""
 
     FAILED = "a handler failed as often as it may"
     REFUSED = "a message can never be called"
-    UNKNOWN = "nobody knows what became of a message"
+    UNKNOWN = "the outcome of a message is unknown"
     FORKED = "its index is of another incarnation of the log"
     NOT_IN_LOG = "its index is not in the log"
     TRIMMED = "what it has not taken was trimmed"
@@ -39,7 +39,7 @@ class Why(enum.Enum):
 
 
 class TargetStopped(LogError):
-    """A target is sent nothing until somebody has seen to it; ``why``: the reason's name."""
+    """A target is sent nothing until an operator acts; ``why``: the reason's name."""
 
     def __init__(self, message: str, why: str) -> None:
         """``why``: of ``Why``."""
@@ -89,7 +89,7 @@ Verdict = Again | Skipped | Anew | Suspended
 
 
 class FailurePolicy(NamedTuple):
-    """As a target was declared. ``tries``: of one message; None: for ever.
+    """A target's declared policy. ``tries``: of one message; None: without a limit.
 
     ``same_error``: so many messages in a row with the same error stop the target, 0: never.
     """

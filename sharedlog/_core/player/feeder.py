@@ -1,7 +1,7 @@
 """The feeder of one target: its states, its queue, and what it is sent (DESIGN-LOG §15, P3, P4).
 
 Its transitions are those of the model (chaos/model/player.pml), whose names the states have.
-Whoever drives it calls its methods one at a time: that is the dispatch lock.
+Its driver calls its methods one at a time: that is the dispatch lock.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ class Feeder:
         found._falls_back = True
         return found
 
-    # What it is, to whoever watches.
+    # Its state, for observers.
 
     @property
     def queued(self) -> int:
@@ -241,7 +241,7 @@ class Feeder:
 
     @property
     def alone(self) -> bool:
-        """Whether a message is in flight beside which nothing may be, or is to be sent so next."""
+        """Whether a message that must be alone is in flight, or is the next to be sent."""
         if self._alone is not None:
             return True
         source = self._source()
@@ -322,7 +322,7 @@ class Feeder:
     # The recovery stream.
 
     def wants(self) -> bool:
-        """Whether its recovery stream is to be read on."""
+        """Whether its recovery stream must be read further."""
         if self.state is FeederState.RF or (
             self.state is FeederState.FC and (self._read or 0) < self._end
         ):

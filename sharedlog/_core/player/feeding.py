@@ -25,7 +25,7 @@ _ASIDE, _PART = 8, 8
 class Aside:
     """A substream that goes on by itself. ``feeder``: in S while it waits, until ``until_s``.
 
-    ``fell_back``: what is behind what was sent is to be fetched again.
+    ``fell_back``: what follows the sent messages must be fetched again.
     """
 
     def __init__(self, feeder: Feeder, until_s: float) -> None:
@@ -36,7 +36,7 @@ class Aside:
 
 
 class Feeding:
-    """What a player does for one target. Whoever drives it calls its methods one at a time.
+    """What a player does for one target. Its driver calls its methods one at a time.
 
     ``main``: the feeder of all substreams that do not go on by themselves.
     """
@@ -55,7 +55,7 @@ class Feeding:
         self._dispatched = 0
         self._turn = False
 
-    # What it is, to whoever watches.
+    # Its state, for observers.
 
     @property
     def state(self) -> FeederState:

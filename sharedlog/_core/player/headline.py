@@ -20,9 +20,9 @@ class Level(enum.Enum):
     GOOD = "good"
     # It passes by itself, as far as is known.
     BUSY = "busy"
-    # Somebody had better look.
+    # An operator should look.
     BAD = "bad"
-    # Nothing is to be done here.
+    # No action is needed.
     OFF = "off"
 
 

@@ -46,7 +46,7 @@ class Skip(NamedTuple):
 class Outgoing(NamedTuple):
     """One delivery: what it follows, and whether the index is moved alone.
 
-    ``again``: it may be called anew, where nobody knows what became of it.
+    ``again``: it may be called anew although its outcome is unknown.
     """
 
     item: Item

@@ -68,7 +68,7 @@ class PlayerObserver:
         """A target was cut off, for what ``cause`` names."""
 
     def stopped(self, player: str, target: str, why: str) -> None:
-        """A target is sent nothing until somebody has seen to it."""
+        """A target is sent nothing until an operator acts."""
 
     def buried(self, player: str, target: str) -> None:
         """A message that it was not called with is a dead letter."""

@@ -28,7 +28,7 @@ _ALL_PLAYERS = row_key("", "", "").partition("/")[0] + "/"
 
 
 class Asked(NamedTuple):
-    """What of a commit is for whoever knows the caller's rights: entries, and new streams.
+    """What of a commit must be checked against the caller's rights: entries, and new streams.
 
     ``entries``: the tag and the envelope of each.
     """
@@ -38,7 +38,7 @@ class Asked(NamedTuple):
 
 
 class Reach:
-    """Of one player, "" of whoever operates all; raises ``NotAllowed`` for what is beyond it."""
+    """What one player may do ("": all players); raises ``NotAllowed`` for what is beyond it."""
 
     def __init__(self, player: str) -> None:
         """Raises ``InvalidRequest`` for what names no player."""
@@ -68,7 +68,7 @@ class Reach:
             raise self._beyond(prefix)
 
     def check_commit(self, commit: Commit) -> Asked:
-        """Judge what is written; return what is to be judged by the caller's rights."""
+        """Check what is written; return what must be checked against the caller's rights."""
         conditions = dict(commit.conditions)
         self.check_get(conditions)
         streams: list[str] = []

@@ -1,7 +1,7 @@
 """Rows of a player in its log: what operators wish of its targets, and what it tells of them.
 
-``player/NAME/wish/TARGET`` and ``player/NAME/told/TARGET`` have JSON; whoever reaches the log reads
-and writes them, wherever the player runs.
+``player/NAME/wish/TARGET`` and ``player/NAME/told/TARGET`` have JSON; every program with access to
+the log can read and write them, wherever the player runs.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ class Wish(NamedTuple):
 class TargetState(NamedTuple):
     """What a player tells of one target.
 
-    ``state``: that of the feeder, ``paused``, or ``stopped`` (then ``why``, and the ``about`` that
-    is to be seen to). ``lag``: entries of the log behind which it is. ``rate``: messages a second.
+    ``state``: that of the feeder, ``paused``, or ``stopped`` (then ``why``, and ``about``: the
+    message). ``lag``: how many entries of the log it is behind. ``rate``: messages a second.
     ``store``: the id of the store that answered last. ``process``: which one leads, HOST:PID.
     ``dead_letters``: messages that its index has given up. ``moved_at_us``: when it took something
     last, 0 under this player never. ``limit``: how many messages it is sent at once since its
@@ -121,7 +121,7 @@ class TargetState(NamedTuple):
 
     @property
     def stopped(self) -> TargetStopped | None:
-        """Why somebody has to see to it; None: nobody has."""
+        """Why it waits for an operator; None: it does not."""
         if self.state != "stopped":
             return None
         said = Why[self.why].value if self.why in Why.__members__ else self.why
@@ -145,7 +145,7 @@ def all_players() -> Rule[list[str]]:
 
 
 def wish(player: str, target: str, change: Callable[[Wish], Wish]) -> Rule[Wish]:
-    """Change what is wished of a target, and return it as it is then."""
+    """Change what is wished of a target, and return the new wish."""
     check_part(player, "player")
     check_part(target, "target")
     key = row_key(player, "wish", target)
@@ -200,7 +200,7 @@ def parsed(key: str, value: bytes, read: Callable[[dict[str, Any]], _T]) -> _T:
 
 
 def written(data: dict[str, Any]) -> bytes:
-    """Return a row as it is kept."""
+    """Return the bytes of a row."""
     return json.dumps({"version": _VERSION} | data).encode()
 
 

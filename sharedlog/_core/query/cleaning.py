@@ -1,6 +1,6 @@
 """The cleaning of a query: producers of tasks that can append no more are removed (DESIGN-LOG §16).
 
-Whoever comes next does it where a crash came between a marker and this.
+After a crash between a marker and this, the next process does it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def clean(name: str) -> Rule[int]:
         try:
             return (yield from _remove(over, named))
         except Refused:
-            # Somebody else cleans.
+            # Another process cleans.
             continue
 
 

@@ -1,4 +1,4 @@
-"""The closing of a batch: what its tasks wrote is validated while nobody can append, then decided.
+"""The closing of a batch: its tasks can append no more, their writes are validated, then decided.
 
 Where its tasks are few, the marker is conditional on their seqs, and removes their producers in the
 same step. Else the row goes from open to closing, which freezes every task's producer at once; the
@@ -173,8 +173,8 @@ def abandon(name: str, plan: int, fence: Fence | None = None) -> Rule[bool]:
 def forget(name: str) -> Rule[Query | None]:
     """Forget a query, and roll back what it has pending; what it commits again is there twice.
 
-    Runs that were in, and plans that were drawn before, do not begin it anew: whoever of them is
-    late is ``Fenced``. Of a write that has a name of its own nothing is kept. None: there is no
+    Runs that were in, and plans that were drawn before, do not begin it anew: if they are late
+    they get ``Fenced``. Of a write that has a name of its own nothing is kept. None: there is no
     such query.
     """
     return (yield from _end(name, kept=True))

@@ -52,7 +52,7 @@ def join(ticket: Ticket) -> Rule[Joined]:
 
 
 def begin_write(name: str) -> Rule[int]:
-    """Draw a plan for a write, and have its row there, in one step; ``name``: nobody else's.
+    """Draw a plan for a write, and make its row, in one step; ``name``: used by no other write.
 
     Its tickets have the identity ``WRITE``.
     A copy of that step that comes late finds the number drawn, so that a row which was removed

@@ -1,16 +1,16 @@
 """The state of a query: which plan of which batch may append, and what was committed last.
 
 ``query/NAME`` is one row, and every task's append is conditional on it as the task found it. So one
-step ends all that tasks of older plans, of a batch that is being committed, or of an abandoned one
-have under way, however many they are (DESIGN-LOG §16, §18).
+step ends all appends in flight of tasks of older plans, of a batch that is being committed, or of
+an abandoned one, however many they are (DESIGN-LOG §16, §18).
 
-A *plan* is a number that the log gives once, to whoever plans a batch. Of two plans of a query the
-higher one is in; a *run* that was in, and that another one followed, is not in again.
+A *plan* is a number that the log gives once, to a program that plans a batch. Of two plans of a
+query the higher one is in; a *run* that was in, and that another one followed, is not in again.
 
 Of a query that an operator had forgotten the row stays, and says which plan was the last and which
 runs were in: the name begins anew with newer ones alone. A write that has a name of its own, which
-nobody else will have, keeps nothing (``joining.begin_write``, ``closing.remove_write``); where its
-driver dies before it removes the row a sweeper does (``sweeping.left_writes``).
+no other write will have, keeps nothing (``joining.begin_write``, ``closing.remove_write``); if its
+driver crashes before it removes the row a sweeper does (``sweeping.left_writes``).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class PlanState(enum.Enum):
 class Query(NamedTuple):
     """A query as the log keeps it.
 
-    ``identity``: whose name it is, Spark's id of the query, or of a job a word of ours. ``run``,
+    ``identity``: whose name it is, Spark's id of the query, or a fixed word for a job. ``run``,
     ``plan``, ``batch``: who was in last, and for what. ``closed``: the highest batch that was
     committed, -1 for none, by ``closed_by``, a plan; ``closed_run``: the run that committed it, or
     that wrote it twice since; ``lsn``: of its marker, 0 where it had no rows; ``rows``,
@@ -86,7 +86,7 @@ class Query(NamedTuple):
 
     @property
     def forgotten(self) -> bool:
-        """Whether an operator had it forgotten, and nobody has begun it anew."""
+        """Whether an operator had it forgotten, and no run has begun it anew."""
         return not self.identity
 
     @property
@@ -110,8 +110,8 @@ class Ticket(NamedTuple):
     """Who acts for a batch of a query.
 
     ``gaps``: it may have no batch between this one and the last. ``adopt``: the name's next batch
-    is this one, whoever had the name before. ``checkpoint``: where its query keeps which batch is
-    next, "" where nobody says: another one's batch is not its own, whatever their numbers.
+    is this one, also if another query had the name. ``checkpoint``: where its query keeps which
+    batch is next, "" if unknown: another one's batch is not its own, whatever their numbers.
     """
 
     name: str
@@ -220,7 +220,7 @@ def admitted(ticket: Ticket, found: Query) -> Query:
 
 
 def late(ticket: Ticket) -> Fenced:
-    """Return what somebody is told who comes when its query is gone."""
+    """Return the error of a task that comes after its query was forgotten."""
     return Fenced(f"the query {ticket.name!r} was forgotten: this is late", ticket.plan)
 
 
@@ -244,7 +244,7 @@ def query_of(name: str, value: bytes) -> Query:
 
 
 def _followed(found: Query) -> tuple[str, ...]:
-    """Return the runs that are not in again, once another one is in, or nobody."""
+    """Return the runs that are not in again, once another run is in, or none."""
     return (*found.deposed, found.run)[-_DEPOSED:] if found.run else found.deposed
 
 

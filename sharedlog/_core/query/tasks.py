@@ -82,8 +82,8 @@ def begin_task(
 ) -> Rule[tuple[Task, Pended]]:
     """Make a producer as ``grant_task`` does, and append its first messages, in one step.
 
-    Run again after a lost reply it makes another, which appends them again: of the first nobody
-    tells, so that it is rolled back with the batch.
+    Run again after a lost reply it makes another, which appends them again: the first is in no
+    result, so that it is rolled back with the batch.
     """
     task, lsns = yield from _granted(joined, ticket, token, messages)
     tags = {tag for each in messages for tag in each.tags}
@@ -106,7 +106,7 @@ def _granted(
         ]
         step = Commit()
         if messages:
-            # Nobody had this producer before: its keys are not there.
+            # This producer is new: its keys are not there.
             tags = sorted({tag for each in messages for tag in each.tags})
             step = pended(granted, 1, messages, (), tags, by_name(ticket.name))
             told = number(1) + fingerprint_of(EntryKind.PENDING, messages, ())

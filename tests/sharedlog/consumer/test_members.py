@@ -80,7 +80,7 @@ def test_a_consumer_that_runs_follows_no_other_streams(engine, clock):
         joined(engine, "b", b"orders/7,payments/2")
     clock.now_s = 2.0
     joined(engine, "b", b"orders/7,payments/2")
-    with pytest.raises(sharedlog.InvalidRequest, match="somebody started it anew"):
+    with pytest.raises(sharedlog.InvalidRequest, match="another process started it anew"):
         carry_out(engine, renew("billing", "a", b"{}", b"orders/7", 1.0))
 
 
