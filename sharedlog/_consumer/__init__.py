@@ -12,7 +12,7 @@
   rows of a database.
 - ``membership``: that the process is there, said again and again; ``evidence``: that another one
   has ended.
-- ``awaiting``: until a consumer has done what somebody published.
+- ``awaiting``: the wait until a consumer has handled a published message.
 - ``in_log``: no database but the log; ``state``: what handlers have of it, ``state_view``: what
   other programs have.
 - ``store``: the interface of a store; ``opening``: by its URL; ``configuring``: the user's way to

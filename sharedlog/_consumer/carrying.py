@@ -52,7 +52,7 @@ _T = TypeVar("_T")
 
 
 def append_bounds(limits: Limits) -> AppendBounds:
-    """Return what an append of ours has at most."""
+    """Return the bounds of one append of a consumer."""
     return AppendBounds(
         min(APPEND_ENTRIES, limits.entries),
         min(APPEND_BYTES, limits.append_bytes),
@@ -146,7 +146,7 @@ class Carrier:
 
     @property
     def ran(self) -> list[HandlingReport]:
-        """What the last transaction that ran was about, where somebody watches."""
+        """The reports of the last transaction that ran, if there is an observer."""
         return self._runner.ran
 
     def do(self, step: Step | StoreStep | CallStep) -> Any:

@@ -244,9 +244,9 @@ class Consumer:
     ) -> None:
         """Say how a service is called that handlers call by ``Effects.channel(target)``.
 
-        The arguments are those of ``rifl.connect``. Where nothing is said it is called without
-        credentials, and with the secret that RIFL_SESSION_SECRET has, or the file that
-        RIFL_SESSION_SECRET_FILE names: the same one in all processes of the consumer.
+        The arguments are those of ``rifl.connect``. By default there are no credentials, and the
+        secret is that of RIFL_SESSION_SECRET, or of the file that RIFL_SESSION_SECRET_FILE names.
+        All processes of the consumer need the same secret.
         """
         self._services[target] = CalledService(credentials, secret, options, interceptors)
 
@@ -297,7 +297,7 @@ class Consumer:
         return self._closing.is_set()
 
     def _wait(self, work: ShardWork) -> None:
-        """Wait for messages, or for what else is to be done."""
+        """Wait for messages, or until other work is due."""
         timeout_s, through = min(work.idle_s(), _SLICE_S), work.through
         place = self._log._place
         if through < 0:

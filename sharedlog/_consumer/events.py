@@ -1,4 +1,4 @@
-"""The events of a consumer's process: what it tells of its shards, to whoever reads its log."""
+"""The events of a consumer's process about its shards: log lines and calls of observers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ConsumerEvents:
     """Of one consumer, in one process."""
 
     def __init__(self, log: str, consumer: str, watchers: Watchers) -> None:
-        """``log``: as it is told."""
+        """``log``: its name in events."""
         self._said = {"log": log, "consumer": consumer}
         self._consumer = consumer
         self._watchers = watchers
@@ -61,7 +61,7 @@ class ConsumerEvents:
         self._watchers.each("buried", self._consumer, shard.tag)
 
     def stopped(self, shard: Shard, why: str) -> None:
-        """A shard is nobody's, until an operator resumes it."""
+        """A shard stops: no process takes it until an operator resumes it."""
         self.goes_on(shard.tag)
         _log.critical("consumer_stopped", **self._said, shard=shard.tag, why=why)
         self._watchers.each("stopped", self._consumer, shard.tag)

@@ -40,7 +40,7 @@ def abandon(who: str) -> None:
 
 
 def has_ended(who: str) -> bool:
-    """Return whether a process is known to have ended. False: it lives, or nobody here knows."""
+    """Return whether a process is known to have ended. False: it lives, or this is unknown."""
     if who in _abandoned:
         return True
     parts = who.split(".")

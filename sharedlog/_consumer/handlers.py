@@ -109,7 +109,7 @@ class Handlers:
             self._loop.interrupt()
 
     def close(self) -> None:
-        """Let go of the event loop, if there is one; in the thread that runs the consumer."""
+        """Close the event loop, if there is one; in the thread that runs the consumer."""
         loop, self._loop = self._loop, None
         if loop is not None:
             loop.close()

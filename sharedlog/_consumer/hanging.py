@@ -27,7 +27,7 @@ class Hanging:
     """Of one thread that runs functions; another one looks at how long."""
 
     def __init__(self, log: str, consumer: str, clock: Callable[[], float] | None = None) -> None:
-        """Nothing runs. ``log``: as it is told."""
+        """Nothing runs. ``log``: its name in events."""
         self._said = {"log": log, "consumer": consumer}
         self._clock = clock or time.monotonic
         self._running: _Running | None = None

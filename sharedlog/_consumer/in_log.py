@@ -80,13 +80,13 @@ class LogStore:
         self._keep(tag, number, call)
 
     def written(self) -> None:
-        """Nobody waits for it: calls are made at any time."""
+        """Do nothing: calls block no writer of the log, and are made at any time."""
 
     def suspend(self) -> None:
-        """Nobody waits for it."""
+        """Do nothing: no other process waits for this transaction."""
 
     def resume(self, *, read: bool) -> None:
-        """Nobody has waited for it."""
+        """Do nothing: no other process has waited for this transaction."""
 
     def begin(self) -> None:
         """There is no connection."""
@@ -106,12 +106,12 @@ class LogStore:
         raise InvalidRequest("effects.sqlalchemy is for SQLite and PostgreSQL")
 
     def intact(self) -> None:
-        """Nobody but the consumer ends a transaction."""
+        """Do nothing: only the consumer can end a transaction."""
 
     def commit(self, tag: str, checkpoint: Checkpoint, _: Sequence[Unit] = ()) -> None:
         """The log has committed: the calls go that it has passed, but for the newest one (T6).
 
-        Those that cannot go now do so later, or are passed over by whoever reads them.
+        Calls that cannot be removed now are removed later, or readers pass over them.
         """
         kept, position = self._kept.get(tag), checkpoint.position
         if not kept or position is None:
@@ -135,7 +135,7 @@ class LogStore:
         return True
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: there is nothing to close."""
 
     def _keep(self, tag: str, number: int, call: HandlerCall) -> None:
         fence = Fence(shard_fence(self._name, tag), number)

@@ -24,8 +24,8 @@ class JoinedAppend:
     def __init__(self, act: Callable[[Step], Any], rule: Rule[Any], held: Held | None) -> None:
         """Read what the rule asks for; raises what ends it.
 
-        ``held``: what its keys held lately, which saves the reading. ``commit``: what is to be
-        done; None: nothing, it is in the log.
+        ``held``: what its keys held lately, which saves the reading. ``commit``: the commit that
+        remains; None: it is in the log already.
         """
         self._act = act
         self._rule = rule

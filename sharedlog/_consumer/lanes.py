@@ -26,7 +26,7 @@ class Lanes:
         """
         self._turnings = turnings
         self._owned = owned
-        # Taken by ``with`` as it is: a condition's own ``with`` has lines that can be interrupted.
+        # ``with`` takes the lock itself: a condition's ``with`` has lines that can be interrupted.
         self._lock = lock = threading.RLock()
         # A turn may begin; a shard rests.
         self._begins, self._rests = threading.Condition(lock), threading.Condition(lock)
@@ -121,7 +121,7 @@ class Lanes:
                 self._error, self._closing = self._error or error, True
                 self._begins.notify_all()
             through = own.shard.through
-            # Somebody else saw more of the log, and who waits for more of it knows.
+            # Another lane has read further in the log; the thread that waits for more knows that.
             behind = before < through < self._through
             self._through = max(self._through, through)
             settling = own.settling

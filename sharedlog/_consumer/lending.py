@@ -21,7 +21,7 @@ def handler_ended() -> HandlerEnded:
 def end_child(error: BaseException) -> NoReturn:
     """End a forked child that a handler returns or raises in, in a thread beside the first one.
 
-    The child has this thread alone: nobody is there to raise the error to.
+    The child has this thread alone: no caller could catch the error.
     """
     traceback.print_exception(error)
     os._exit(1)

@@ -15,7 +15,7 @@ _SHORTEST_S, _LONGEST_S = 0.05, 10.0
 _DOUBLINGS = 16
 # What is tried again for longer is told.
 _LONG_S = 60.0
-# How often checkpoints are moved where nothing is to be done.
+# How often checkpoints are moved when there is no other work.
 _PASSED_S = 10.0
 
 
@@ -46,8 +46,8 @@ class OwnedShard:
         self._fired_s: dict[int, float] = {}
         # What it owes the log is being appended.
         self.settling: Future[None] | None = None
-        # Where there are lanes: it takes a turn; it neither does nor is about to; it is left as
-        # soon as it does not; its hold is to be moved by the lane.
+        # With lanes: it takes a turn; it neither does nor is about to; it is left as soon as it
+        # does not; the lane must move its hold.
         self.runs, self.rests, self.leaves, self.moves = False, True, False, False
 
     @property
@@ -89,7 +89,7 @@ class OwnedShard:
         return seconds if seconds > _LONG_S else 0.0
 
     def passes(self, now_s: float) -> bool:
-        """Whether its checkpoint is to follow the log now, where nothing is to be done."""
+        """Whether an idle shard must move its checkpoint with the log now."""
         due = now_s - self._passed_s >= _PASSED_S
         if due:
             self._passed_s = now_s

@@ -73,7 +73,7 @@ def commit_with(
 
 # How long a statement of a lane waits for a lock.
 LANE_WAITS_MS = 1000
-# How long a take-over waits for what somebody else has begun, before it says so and tries again.
+# How long a take-over waits for another session's transaction before it says so and tries again.
 _WAIT = b"SET LOCAL lock_timeout = '2s'"
 # Of two that make the table at once, one waits.
 _LOCK = b"SELECT pg_advisory_xact_lock(hashtextextended('sharedlog_consumer', 0))"
@@ -165,7 +165,7 @@ class PostgresLane:
         shared = self._shared
         shared.held.pop(tag, None)
         with self._working() as execute:
-            # Somebody may have locked the whole table.
+            # Another session may have locked the whole table.
             execute(_WAIT.decode(), ())
             before = self._table.session(execute, tag)
         if gone is Gone.TAKEN and before and not any(map(self._is_there, before.split(_AND))):
@@ -376,7 +376,7 @@ class PostgresLane:
     def _apart(self) -> Iterator[Execute]:
         """Work beside the transaction that runs: each statement is committed by itself.
 
-        One that is on its way ends, whatever becomes of this process: it keeps nobody waiting.
+        One that was sent ends also if this process crashes: it blocks no other session for long.
         """
         with self._errors():
             if self._aside is None:
@@ -397,7 +397,7 @@ class PostgresLane:
         except psycopg.Error as error:
             if not is_ended(error.sqlstate, error.diag.message_primary):
                 raise
-            # Whose transaction runs there, nobody knows.
+            # It is unknown whose transaction runs there.
             self.close()
             raise Failed(
                 "the handler has ended the transaction itself, or wiped its mark (RESET ALL)",
@@ -463,7 +463,7 @@ class PostgresLane:
 
 
 def _closed(connection: psycopg.Connection[Any]) -> bool:
-    """Whether somebody has closed it here, and not the server, or the network."""
+    """Whether this process closed it, and not the server, or the network."""
     return connection.closed and not connection.broken
 
 

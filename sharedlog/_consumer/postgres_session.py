@@ -66,7 +66,7 @@ class StoreSession(NamedTuple):
 
     ``name``: empty behind a pooler, which lends the session to others, too. ``pooled``: the next
     transaction may have another one, and each is told by itself to wait for the disk.
-    ``settings``: what handlers may change, as it is in the beginning. ``beginning``: what each
+    ``settings``: the first values of what handlers may change. ``beginning``: what each
     transaction of a pooled one begins with.
     """
 

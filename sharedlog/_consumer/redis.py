@@ -133,7 +133,7 @@ class RedisLane:
         self._keep(tag, number, self._calls(tag), call.serial, _written_call(call))
 
     def written(self) -> None:
-        """See ``Store``: what is queued keeps nobody waiting."""
+        """Do nothing: queued commands block no other client."""
 
     def suspend(self) -> None:
         """See ``Store``."""

@@ -33,7 +33,7 @@ class Info(NamedTuple):
 
 
 class Command(NamedTuple):
-    """A queued command, as it is sent."""
+    """A queued command: the words that are sent."""
 
     writes: bool
     words: list[bytes]
@@ -96,7 +96,7 @@ class RedisTransaction(redis.client.Pipeline):
         return [self._command(args) for args, _ in stack]
 
     def give_back(self) -> None:
-        """Let go of the connection, if there is one."""
+        """Give the connection back, if there is one."""
         self._loan.over = True
         super().reset()
 

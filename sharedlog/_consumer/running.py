@@ -49,9 +49,9 @@ _PASSED = (KeyboardInterrupt, GeneratorExit, Died, BatchEnds)
 
 
 class Runner:
-    """Runs the handlers of one process; what they did is there if whoever asks commits it.
+    """Runs the handlers of one process; their effects are there if the caller commits them.
 
-    One thread. ``ran``: what the last transaction was about, where somebody watches.
+    One thread. ``ran``: the reports of the last transaction, if there is an observer.
     """
 
     def __init__(
@@ -302,7 +302,7 @@ class Runner:
         return self._placing.placed(self._dead_letters, value, key, None, about)
 
     def _readable(self, each: Committed) -> Message:
-        """Return a message; ``Failed``: nobody can read it.
+        """Return a message; raises ``Failed`` if no process can read it.
 
         What only this process cannot read is not given up: raises ``NewerFormat``, and
         ``SealedMessage`` where it was started without the key.

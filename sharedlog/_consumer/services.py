@@ -22,7 +22,7 @@ from rifl.core._shared.reasons import RETRIED_REASONS
 from rifl.core._shared.record import CompletionRecord, Metadata
 from sharedlog._core.consumer.calls import Open, SendCall, Unanswered
 
-# Answers outlive a consumer that nobody runs for so long: as long as services keep any.
+# How long answers outlive a consumer that no process runs: as long as services keep any.
 _RETENTION_S = 30 * 86_400.0
 # How long a call is tried that has no timeout: then other substreams have their turn.
 _RETRY = RetryPolicy(max_elapsed_s=2.0)
@@ -67,7 +67,7 @@ class ServiceChannels:
             raise _unanswered(error) from error
 
     def send(self, step: SendCall) -> grpc.Future:  # type: ignore[type-arg]
-        """Have a call be under way; ``answer`` reads what it ends with."""
+        """Send a call and return at once; ``answer`` reads its result."""
         call = step.call
         channel = self._channel(call.target, call.session)
         entries = [*step.metadata, key(call.key)]
@@ -76,7 +76,7 @@ class ServiceChannels:
 
     @staticmethod
     def answer(future: Any) -> bytes:
-        """Return what a call that is over was answered, as it is kept; raises ``Unanswered``."""
+        """Return the answer of a completed call, packed for the store; raises ``Unanswered``."""
         try:
             reply = future.result()
         except grpc.FutureCancelledError as error:
@@ -99,7 +99,7 @@ class ServiceChannels:
         return record_to_bytes(record)
 
     def close(self) -> None:
-        """Let go of the channels; idempotent."""
+        """Close the channels; idempotent."""
         while self._channels:
             _, (_, channel) = self._channels.popitem()
             channel.close()
@@ -130,7 +130,7 @@ class ServiceChannels:
 
 
 def read(kept: bytes) -> ServiceAnswer:
-    """Read an answer as it is kept."""
+    """Unpack an answer that the store kept."""
     record = record_from_bytes(kept)
     error = None
     if record.code:

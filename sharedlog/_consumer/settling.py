@@ -13,7 +13,7 @@ from sharedlog._consumer.owned import OwnedShard
 from sharedlog._core.steps import Rule
 
 _THREADS = 8
-# How soon whoever waits learns of something else.
+# How soon a thread that waits learns of something else.
 _SLICE_S = 0.1
 
 Carry = Callable[[Rule[None]], None]

@@ -34,7 +34,7 @@ class Standbys:
         self._logs: dict[str, Changelog] = {}
 
     def of(self, tag: str) -> Changelog:
-        """Return the change log of a shard, which whoever owns it reads on from here on."""
+        """Return the change log of a shard; from now on the shard's owner reads it further."""
         found = self._logs.get(tag)
         if found is None:
             place = self._place
@@ -229,7 +229,7 @@ class Sharing:
                 self.drop(tag, str(error))
                 return
             except LogUnavailable as error:
-                # Whoever takes it over does so, before anything else (T1).
+                # The process that takes it over does so, before anything else (T1).
                 self.unavailable(error)
         self._carrier.carry(leave(self._settings.name, tag, self._membership.who))
         self.owned.pop(tag, None)

@@ -132,7 +132,7 @@ class SqliteLane:
                 execute(self._table.create, ())
                 execute(self._calls.create, ())
         except BaseException:
-            # Nobody else has it: an interrupt may have left it in a transaction.
+            # No other code uses it: an interrupt may have left it in a transaction.
             self.close()
             raise
 
@@ -263,7 +263,7 @@ class SqliteLane:
             raise Failed(why, counts=lost is None or by_sqlite(lost)) from lost
 
     def within(self, work: Callable[[sqlite3.Connection], object]) -> None:
-        """Do something of ours in the transaction that handlers ran in, before it commits."""
+        """Run the library's own work in the handlers' transaction, before it commits."""
         self._owned.free()
         self._end_alchemy()
         with self._errors():
@@ -348,7 +348,7 @@ class SqliteLane:
             connection.execute(COMMIT)
         except sqlite3.Error as error:
             if not connection.in_transaction:
-                # Nobody knows what is on the disk.
+                # It is unknown what is on the disk.
                 raise
             self._guard.met(error)
             raise Failed(_line(error), counts=by_sqlite(error)) from error

@@ -99,4 +99,4 @@ class StoreLane(Protocol):
         """Say whether an error that a handler raised counts, without what it wraps."""
 
     def close(self) -> None:
-        """Let go of it; idempotent."""
+        """Close it; idempotent."""

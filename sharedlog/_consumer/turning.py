@@ -112,7 +112,7 @@ class Turning:
         self._sharing.drop(shard.tag, str(error))
 
     def _ready(self, own: OwnedShard) -> bool:
-        """Take the shard over, where that is to be done before anything else (T1, T5)."""
+        """Take the shard over, if that must come before anything else (T1, T5)."""
         shard, settings = own.shard, self._settings
         if own.lease is None and not shard.sure:
             # A commit was not answered: this process succeeds itself.

@@ -113,7 +113,7 @@ class ShardWork:
         self.sharing.end()
 
     def idle_s(self) -> float:
-        """For how long nothing is to be done but to wait for messages."""
+        """For how many seconds there is no work but to wait for messages."""
         if self.sharing.behind or any(own.busy and own.rests for own in list(self._own.values())):
             return 0.0
         now_s = self._clock()
