@@ -1,4 +1,4 @@
-"""A log that is elsewhere: whoever has it carries rules out, whole."""
+"""A log that is elsewhere: the server that has it carries rules out, whole."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Elsewhere(ABC):
 
     @abstractmethod
     def wait_for(self, follower: Follower, timeout_s: float) -> bool:
-        """Wait until a follower may have something to return; False: the time is over."""
+        """Wait until a follower may have something to return; False: the timeout has passed."""
 
     @abstractmethod
     def leave(self, follower: Follower) -> None:

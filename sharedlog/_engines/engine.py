@@ -81,7 +81,7 @@ class Engine(Protocol):
         """Return the LSN of the oldest row that is still there; tail + 1 if there is none."""
 
     def wait(self, after: int, timeout_s: float) -> int:
-        """Wait until the tail is above ``after``, or the time is over; return the tail.
+        """Wait until the tail is above ``after``, or the timeout passes; return the tail.
 
         Woken by the store's own means where it has any (also of other processes' commits), which
         are hints only: it looks again soon after one, and every second (L5).
@@ -95,7 +95,7 @@ class Engine(Protocol):
         """
 
     def close(self) -> None:
-        """Let go of files and connections; idempotent. Who waits is woken (``LogUnavailable``)."""
+        """Close files and connections; idempotent. Calls that wait raise ``LogUnavailable``."""
 
 
 @runtime_checkable
@@ -116,7 +116,7 @@ class Joining(Protocol):
     def make_way(self) -> str:
         """End transactions whose clients hang while everybody who writes the log waits for them.
 
-        Returns whose could not be ended, in words; empty: nobody's, as far as can be seen.
+        Returns whose could not be ended, in words; empty: all were ended, as far as can be seen.
         """
 
 

@@ -14,14 +14,14 @@ from sharedlog._engines.lead import Candidate, Lead
 _MOST = 1000
 _MOST_BYTES = 16 << 20
 # How long one waits for those to come back that were just answered, as a part of what writing
-# took; and how many transactions nobody waits after it was in vain.
+# took; and for how many transactions the wait is skipped after it was in vain.
 _PATIENCE = 0.5
 _LONGEST_S = 0.005
 _VAIN = 20
 
 
 class PendingCommit(Candidate):
-    """One caller's commit on its way; whoever writes it says what became of it."""
+    """One caller's commit on its way; the thread that writes it sets its outcome."""
 
     __slots__ = ("_error", "_lsns", "commit")
 
@@ -52,7 +52,7 @@ class PendingCommit(Candidate):
         if self._error is not None:
             raise self._error
         if self._lsns is None:
-            raise LogUnavailable("nobody wrote this one")
+            raise LogUnavailable("this commit was not written")
         return self._lsns
 
 
@@ -62,7 +62,7 @@ class GroupCommit:
     ``write`` is called by one thread at a time, and says of each what became of it: by
     ``done``, or by raising, which is then everybody's. While one transaction is synced, the next
     ones gather; who leads those waits, for a part of what a sync takes, for the ones that were
-    just answered, which mostly come again. One that is alone waits for nobody.
+    just answered, which mostly come again. A caller that is alone does not wait.
     """
 
     def __init__(self, write: Callable[[Sequence[PendingCommit]], None]) -> None:

@@ -11,7 +11,7 @@ from sharedlog._core.errors import LogUnavailable, ReentrantUse
 
 
 class Candidate:
-    """One thread's: it waits until somebody did its work, or for the lead."""
+    """One thread's: it waits until another thread did its work, or for the lead."""
 
     __slots__ = ("_told", "leads", "thread", "timed", "waited", "waits")
 
@@ -54,7 +54,7 @@ class Lead(Generic[T]):
     """
 
     def __init__(self, longest_s: float = LONGEST_S) -> None:
-        """Nobody leads. ``longest_s``: how long a thread waits, at most."""
+        """No thread leads at first. ``longest_s``: how long a thread waits, at most."""
         self._gate = OwnedLock(ReentrantUse)
         self._longest_s = min(longest_s, TIMEOUT_MAX)
         self._leader: T | None = None
@@ -92,7 +92,7 @@ class Lead(Generic[T]):
     def take(self, fits: Callable[[T], bool]) -> list[T]:
         """Take those along that came first, as long as they fit; for the one that leads."""
         if not self._waiting:
-            # Whoever comes now comes too late, as behind the gate.
+            # A thread that comes now is too late, as if it came after the gate.
             return []
         with self._gate:
             waiting = self._waiting

@@ -50,7 +50,7 @@ class MemoryLog:
         self.tagged: dict[str, list[int]] = defaultdict(list)
 
     def finish(self) -> None:
-        """Write the commit under way; each step may be taken again. Under the lock."""
+        """Write the commit in flight; each step may be taken again. Under the lock."""
         if self.under_way is None:
             return
         (_, puts, entries, at_us), first, last, now_s = self.under_way

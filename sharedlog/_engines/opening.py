@@ -34,7 +34,7 @@ def create_engine(url: str, keys: Mapping[str, bytes], *, patience_s: float = ma
 
     ``patience_s``: see ``open_engine``.
 
-    ``memory:NAME`` (``memory:`` for one that nobody else opens) and ``sqlite:///FILE`` (four
+    ``memory:NAME`` (``memory:`` for one without a name) and ``sqlite:///FILE`` (four
     slashes: from the root); ``redis://HOST?log=NAME``, ``etcd://HOST,HOST,HOST?log=NAME``,
     ``postgresql://HOST/DATABASE?log=NAME`` (see each one's ``opening``). Raises ``LogExists``, and
     ``InvalidRequest`` for another URL.

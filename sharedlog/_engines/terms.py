@@ -58,8 +58,8 @@ class Term(NamedTuple):
 class BootTerms:
     """What is left of terms that others wrote down; for one engine, under its lock.
 
-    A term of another boot runs in full from when it is first seen here: whoever began it is
-    most likely gone, and late is safe where early is not.
+    A term of another boot runs in full from when it is first seen here: the process that began it
+    has most likely ended, and late is safe while early is not.
     """
 
     def __init__(self, clock: BootClock | None = None) -> None:
@@ -93,10 +93,10 @@ class BootTerms:
 class ServerTerms:
     """Keeps a clock that jumps forward from ending a term early. For one engine.
 
-    Whoever began it counts from when it asked, by a clock of its own that does not jump. So
+    The process that began a term counts from when it asked, by a clock that does not jump. So
     once the server's clock is seen to jump between two looks, each term that began before gets
-    its whole length from then: late is safe, early is not. A jump back only makes a term
-    longer; one that nobody was there to see cannot be noticed.
+    its whole length from then: late is safe, early is not. A jump back only makes a term longer.
+    A jump while no process looks cannot be noticed.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

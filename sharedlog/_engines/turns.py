@@ -13,7 +13,7 @@ class Turns:
 
     def __init__(self) -> None:
         self._gate = OwnedLock(ReentrantUse)
-        # By connection, for as long as somebody uses it here: SQLite's take no weak references.
+        # By connection, while it is used here: SQLite's take no weak references.
         self._used: weakref.WeakValueDictionary[int, OwnedLock] = weakref.WeakValueDictionary()
 
     def of(self, connection: object) -> OwnedLock:

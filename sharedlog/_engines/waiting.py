@@ -28,7 +28,7 @@ class Waiters:
 
     @property
     def anybody(self) -> bool:
-        """Whether somebody waits."""
+        """Whether a thread waits."""
         return self._waiting > 0
 
     def hint(self) -> None:

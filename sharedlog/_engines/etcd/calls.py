@@ -115,7 +115,7 @@ def absent(key: bytes, end: bytes = b"") -> pb.Compare:
 
 
 def unchanged(key: bytes, revision: int) -> pb.Compare:
-    """Require that nobody wrote the key since that revision of it (0: there is none).
+    """Require that the key was not written since that revision of it (0: there is none).
 
     A write that was delayed on its way is refused by it, once a later one was made.
     """

@@ -140,7 +140,7 @@ class Client:
         return node, call(requests(), metadata=self._metadata(node, self.address.try_s))
 
     def close(self) -> None:
-        """Close the connections; what is under way fails. Idempotent."""
+        """Close the connections; calls in flight fail. Idempotent."""
         if not self.closing.is_set():
             self.closing.set()
             for channel in self._channels:
@@ -206,7 +206,7 @@ class Client:
             return
         old, self._channels[node] = self._channels[node], self._opened(self.address.hosts[node])
         self._calls = {}
-        # It may be stuck: in a thread that nobody waits for.
+        # It may block: close it in a thread of its own, which no other thread joins.
         threading.Thread(target=old.close, name="log-etcd-close", daemon=True).start()
 
     def _metadata(self, node: int, within_s: float) -> _Metadata:

@@ -70,7 +70,7 @@ class Cluster:
         """
         before = self._revision
         response = self.client.call(TXN, request, again=again, writes=writes)
-        # A write makes a revision that nobody has seen.
+        # A write makes a revision that no answer had before.
         wrote = response.succeeded and any(one.HasField("put") for one in request.success)
         self._check(response.header, before + wrote)
         return response

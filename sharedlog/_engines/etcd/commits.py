@@ -77,7 +77,7 @@ class Commits:
         self._group_commit = GroupCommit(self._write)
         # Of the thread that writes.
         self._state: _State | None = None
-        # Whether that was so since those who wait began to: by an older one nobody is refused.
+        # Whether it was read after the waiting calls began: an older one refuses no call.
         self._fresh = False
         self._most_bytes = log.address.max_request_bytes - _ROOM_BYTES
         self._pause = threading.Event()
@@ -100,7 +100,7 @@ class Commits:
                 chosen, rest = self._chosen(left)
                 left = self._round(chosen) + rest
             raise LogUnavailable("others commit all the time")
-        except Exception as error:  # noqa: BLE001 - it is told to whoever waits
+        except Exception as error:  # noqa: BLE001 - it is the waiting calls get it
             self._state = None
             if isinstance(error, CorruptLog) and len(left) > 1:
                 # A damaged key is not everybody's.
@@ -206,7 +206,7 @@ class Commits:
         return LogUnavailable(f"{error}; others wrote since, and whether it was done is not known")
 
     def _gave_up(self, unsettled: list[PendingCommit]) -> list[PendingCommit]:
-        """Fail those, too, that were not sent: nobody waits for one time-out after another."""
+        """Fail those, too, that were not sent: no call waits for one timeout after another."""
         for each in unsettled:
             each.failed(LogUnavailable("the commits before this one could not be sent"))
         return []
@@ -305,7 +305,7 @@ def _known(
     values: Mapping[str, bytes | None],
     view: Mapping[str, bytes | None],
 ) -> bool:
-    """Whether all of a refusal is known: what the keys hold, and nobody is about to write them."""
+    """Whether all of a refusal is known: what the keys hold, with no write of them queued."""
     return all(one.key in values and one.key not in view for one in conditions)
 
 

@@ -41,7 +41,7 @@ class Space:
         self._looked = time.monotonic()
 
     def moved(self, revision: int, *, trimmed: bool = False) -> None:
-        """Take that the cluster is at this revision; ``trimmed``: much was deleted."""
+        """Note that the cluster is at this revision; ``trimmed``: much was deleted."""
         with self._lock:
             # One counts from the first it hears of.
             self._compacted = self._compacted or revision
@@ -86,7 +86,7 @@ class Space:
             if looks:
                 self._look()
         except self._client.owner.errors as error:
-            # Such as: compacted further by somebody else, or not allowed. It may be asked again.
+            # Such as: another client compacted further, or it is not allowed. It is asked again.
             self._forgotten = 0
             self._client.owner.events.info(
                 "log_not_compacted", log=str(self._client.address), error=str(error)

@@ -220,7 +220,7 @@ def _home(address: EtcdAddress, name: str) -> Home:
 def accept_cluster(address: EtcdAddress, name: str, new: Mapping[str, bytes]) -> str:
     """Have a log be of the cluster that it is in; why it was not, empty if it was.
 
-    It gets another id and these keys: whoever had it open has another log from then on.
+    It gets another id and these keys: programs that had it open have another log from then on.
     """
     keys = Keys(_home(address, name).root)
     with contextlib.closing(Cluster(address, LOG)) as cluster:

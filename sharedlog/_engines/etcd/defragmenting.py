@@ -43,7 +43,7 @@ def defragment(address: EtcdAddress) -> list[ClusterMember]:
                 request = pb.CompactionRequest(revision=revision, physical=True)
                 client.call(COMPACT, request, again=False)
             except LogError as error:
-                # Such as: compacted further by somebody else.
+                # Such as: another client compacted further.
                 LOG.events.info("log_not_compacted", log=str(address), error=str(error))
         members: list[ClusterMember] = []
         for node in _leader_last(client):

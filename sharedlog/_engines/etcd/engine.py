@@ -232,7 +232,7 @@ class Removal:
         return doomed, tags, len(found.kvs) == _PAGE
 
     def _step(self, facts: Facts, deletes: list[pb.RequestOp], target: int) -> bool:
-        """Do it in one step, if nobody else removed anything meanwhile."""
+        """Do it in one step, if no other process removed anything meanwhile."""
         keys = self._log.keys
         compare = [unchanged(keys.removed, facts.removed_revision)]
         noted = [put(keys.removed, b"%d" % max(target, facts.removed or 0))]

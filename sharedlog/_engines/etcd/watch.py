@@ -41,7 +41,7 @@ class Watch:
         return self._count
 
     def wait(self, count: int, timeout_s: float) -> bool:
-        """Wait until more than ``count`` was told, or the time is over; whether it was."""
+        """Wait until more than ``count`` was told, or the timeout passes; return whether it was."""
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="log-etcd", daemon=True)
@@ -52,7 +52,7 @@ class Watch:
             return self._count > count
 
     def missed(self, count: int) -> None:
-        """Take that the key was written, and ``count`` was told by then: is it deaf?
+        """Check the watch: the key was written, and ``count`` was told by then.
 
         A moment late is no wonder. One that says nothing for a while is given up, and
         so is its node.

@@ -1,4 +1,4 @@
-"""Connections of applications to PostgreSQL, and statements of ours in their transactions."""
+"""Connections of applications to PostgreSQL, and the log's statements in their transactions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check_begun(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[An
 def literal(value: bytes | str | int | list[Any] | None) -> str:
     """Return a value as SQL has it, whatever the session's settings for text are.
 
-    Texts are names of ours, without a quote or a backslash in them.
+    Texts are the library's own names, without a quote or a backslash in them.
     """
     if value is None:
         return "NULL"

@@ -60,7 +60,7 @@ class Waiting:
         self._listens = False
 
     def wait(self, look: Callable[[], int], after: int, timeout_s: float) -> int:
-        """Return the tail once it is above ``after``, or when the time is over."""
+        """Return the tail once it is above ``after``, or when the timeout passes."""
         self._begin()
         end = time.monotonic() + timeout_s
         while True:
@@ -262,7 +262,7 @@ class PostgresEngine:
         self._group_commit = GroupCommit(self._write)
         self._terms = ServerTerms(clock)
         self._joining = ServerTransactions(self._connection, self._channel)
-        # For a store of ours that is in the same database.
+        # For a consumer's store in the same database.
         self.joined_commits = JoinedCommits(self._connection, self._arguments)
         belongs_here(self)
 

@@ -1,4 +1,4 @@
-"""Commits of the log's in transactions of a store of ours, in the database that holds the log."""
+"""Commits of the log in transactions of a consumer's store, in the database that has the log."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class JoinedCommits:
     """A commit as the last of a transaction, in one message with its COMMIT.
 
     The log's row is locked by it, so nothing is waited for behind it but the disk: deferred
-    constraints are checked before, and whoever sends it may hang or die.
+    constraints are checked before, and the client that sends it may hang or crash.
     """
 
     def __init__(self, log: PostgresConnection, arguments: Callable[[Commit], list[Any]]) -> None:

@@ -33,7 +33,7 @@ def create_log(url: str, keys: Mapping[str, bytes]) -> PostgresEngine:
 def open_log(url: str) -> PostgresEngine:
     """Open the log that the URL names; raises ``NoSuchLog``.
 
-    Options of ours: ``log``, its name; ``schema=sharedlog``, that holds the logs;
+    Options of this library: ``log``, its name; ``schema=sharedlog``, that holds the logs;
     ``durability=require`` or ``warn``; ``max_connections``; ``timeout_s``.
     """
     address, name = _parts(url)

@@ -114,5 +114,5 @@ def _check_format(connection: psycopg.Connection[Any], address: PostgresAddress)
                 f"SELECT value FROM {address.schema}.meta WHERE name = 'format'".encode()  # noqa: S608 - checked
             ).fetchone()
     except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as error:
-        raise CorruptLog(f"{address}: the schema is damaged, or none of ours") from error
+        raise CorruptLog(f"{address}: the schema is damaged, or not made by sharedlog") from error
     check_format(row and row[0], FORMAT, str(address))

@@ -52,7 +52,7 @@ class WaitingForEntries:
 
     It asks for what follows the newest LSN that was seen (XREAD), so that nothing is missed
     between two looks, nor after a lost connection, as a subscription would. What it says is a
-    hint all the same. Its thread begins with the first wait, and rests while nobody waits.
+    hint all the same. Its thread begins with the first wait, and rests while no call waits.
     """
 
     def __init__(self, redis: RedisConnection) -> None:
@@ -66,7 +66,7 @@ class WaitingForEntries:
         self._thread: threading.Thread | None = None
 
     def saw(self, tail: int) -> None:
-        """Take that the log ends there: what follows is waited for."""
+        """Note that the log ends there; wait for what follows."""
         with self._lock:
             if tail > self._tail:
                 self._tail = tail
@@ -115,7 +115,7 @@ class WaitingForEntries:
             try:
                 told = self._redis.server.block(self._redis.entries, tail, _BLOCK_S)
             except LogError:
-                # Whoever waits looks again, and is told what is wrong.
+                # The waiting calls look again, and get the error.
                 self._redis.server.closing.wait(_BLOCK_S)
                 continue
             if told:
@@ -125,7 +125,7 @@ class WaitingForEntries:
         with self._lock:
             self._woken += 1
             self._changed.notify_all()
-            # Until somebody has looked how far it goes now: else it would be told at once again.
+            # Wait until a call has read the new tail: else the same news would come at once again.
             self._changed.wait_for(
                 lambda: self._tail > tail or not self._waits or self._closing, _BLOCK_S
             )

@@ -20,8 +20,8 @@ def create_log(url: str, keys: Mapping[str, bytes]) -> RedisEngine:
 def open_log(url: str) -> RedisEngine:
     """Open the log that the URL names; raises ``NoSuchLog``.
 
-    Options of ours: ``log``, its name; ``durability=require`` or ``warn``; ``replicas``, which
-    must have a commit before it counts; ``timeout_s``, for connecting and for each reply.
+    Options of this library: ``log``, its name; ``durability=require`` or ``warn``; ``replicas``,
+    which must have a commit before it counts; ``timeout_s``, for connecting and for each reply.
     """
     return _open(url, None)
 

@@ -156,7 +156,7 @@ class Server:
     def block(self, stream: str, after: int, timeout_s: float) -> bool:
         """Wait until the stream has an entry after that one; whether it has.
 
-        Or until the time is over, or some of it.
+        It may return before the timeout has passed.
         """
         timeout_ms = int(min(timeout_s, self._address.timeout_s / 2) * 1000)
         with self._errors():

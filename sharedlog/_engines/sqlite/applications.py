@@ -1,4 +1,4 @@
-"""Connections of applications to SQLite files, and work of ours in their transactions."""
+"""Connections of applications to SQLite files, and the log's work in their transactions."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class CommitNote:
         return int(words[3]) if len(words) == 4 and words[3].isdigit() else None
 
     def raise_to(self, commits: int) -> bool:
-        """Note that so many commits are on the disk; False: somebody had removed the file."""
+        """Note that so many commits are on the disk; False: the file had been removed."""
         # It only guards against what others do to the files: no call depends on it.
         there = True
         with contextlib.suppress(OSError):
@@ -55,7 +55,7 @@ class CommitNote:
         return there
 
     def close(self) -> None:
-        """Let go of the file; idempotent."""
+        """Close the file; idempotent."""
         file, self._file = self._file, None
         if file is not None:
             os.close(file)

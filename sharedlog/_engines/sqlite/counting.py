@@ -11,7 +11,7 @@ from sharedlog._engines.sqlite.file import Counting
 
 
 def counting_of(path: Path) -> Counting:
-    """Return how the log's commits are counted: by whoever writes its head, which is everybody."""
+    """Return how the log's commits are counted: every commit writes the log's head."""
 
     def held(connection: sqlite3.Connection) -> int:
         return rows.head_of(connection).commits

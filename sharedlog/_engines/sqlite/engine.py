@@ -68,7 +68,7 @@ class SqliteEngine:
         self._joining = FileTransactions(self._file, self.limits)
         self._waiters = Waiters()
         self._watcher = Watcher(self._file, self._waiters)
-        # What the file held when this process looked last; valid while nobody else has written.
+        # What the file held when this process looked last; valid until another process writes.
         self._version = -1
         self._head = Head(0, 0, 0, 0, 0)
         # The highest tail that was seen, or one below it, which claims less.
@@ -233,7 +233,7 @@ class SqliteEngine:
         self._joining.carry_out(connection, rule, self._seen)
 
     def make_way(self) -> str:
-        """See ``Joining``: a file's lock is nobody's to break, and is waited for."""
+        """Return "": no process can break the lock of a file, so writers wait for it."""
         return ""
 
     def close(self) -> None:

@@ -82,7 +82,7 @@ class WriteFairness:
                 fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, _NONE)
 
     def close(self) -> None:
-        """Let go of the file; idempotent."""
+        """Close the file; idempotent."""
         file, self._file = self._file, None
         if file is not None:
             os.close(file)
@@ -141,7 +141,7 @@ def _damaged(error: UnicodeDecodeError) -> sqlite3.Error:
 _TURN_S, _GROWTH, _LONGEST_TURN_S = 0.0002, 1.02, 0.002
 # How much of the WAL is moved into the file at once: pages that many commits wrote, once.
 _CHECKPOINT_PAGES = 4000
-# A log that was long once need not keep its room for ever.
+# A WAL that was long once gives its room back.
 _WAL_BYTES = 64 << 20
 
 
@@ -278,7 +278,7 @@ class LogFile:
             if held and counting.always_noted:
                 raise self._owner.corrupt(
                     f"{counting.note.path} is missing, which says how many commits the log held: "
-                    "nobody knows whether this is an older copy. Bring it back. If this was "
+                    "this may be an older copy. Bring it back. If this was "
                     f"restored from a backup, or it is lost: {self._owner.remedy}"
                 )
             noted = 0
@@ -351,7 +351,7 @@ class LogFile:
         """Begin to write, in turn with other processes.
 
         SQLite itself looks ever more seldom, up to ten times a second, and finds the file taken
-        as long as somebody writes one transaction after the other.
+        as long as another process writes one transaction after the other.
         """
         # An interrupt may have kept the last one from its end.
         self._roll_back()
@@ -418,7 +418,7 @@ class LogFile:
             # SQLITE_ERROR: no such table or column, where there was one.
             return self._owner.corrupt(f"{self.path} is damaged, or no log: {error}")
         if "decode to UTF-8" in str(error):
-            # The module's own: no text of ours is so.
+            # An error of Python's module: this library writes no such text.
             return self._owner.corrupt(f"{self.path} is damaged: {error}")
         if name == "SQLITE_FULL":
             return self._owner.full(f"{self.path}: there is no room on its disk: {error}")
@@ -440,7 +440,7 @@ class LogFile:
             )
 
     def _guarded(self, look: Callable[..., object], *given: object, begun: bool = True) -> None:
-        """Look after the files; ``begun``: what is to be said may have happened."""
+        """Look after the files; ``begun``: the commit may have happened."""
         try:
             look(*given)
         except Stopped as error:

@@ -27,7 +27,7 @@ _TABLES = """
 CREATE TABLE sharedlog_meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
 -- Through which LSN entries were removed, and the last one's time; how many transactions have
 -- written the log without an entry; through which LSN entries are in sharedlog_tag. Most
--- transactions with entries leave it as it is.
+-- transactions with entries do not change it.
 CREATE TABLE sharedlog_head (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     removed INTEGER NOT NULL,
@@ -138,7 +138,7 @@ def put_keys(connection: sqlite3.Connection, keys: Mapping[str, bytes | None]) -
 
 
 def check(connection: sqlite3.Connection, where: str) -> None:
-    """Raise ``NoSuchLog``, ``NewerFormat``, ``CorruptLog`` unless a log of ours is there."""
+    """Raise ``NoSuchLog``, ``NewerFormat``, ``CorruptLog`` unless a usable log is there."""
     if not is_there(connection):
         raise NoSuchLog(f"{where}: a SQLite file without a log; create makes one in it")
     row = connection.execute(_FORMAT).fetchone()
@@ -268,7 +268,7 @@ class WriteBatch:
             self.head = self.head._replace(indexed=tail)
 
     def _value(self, key: str) -> bytes | None:
-        # A put of this batch counts, though nobody had asked for the key before it.
+        # A put of this batch counts, also if no condition had read the key before it.
         if key in self._puts:
             return self._puts[key]
         return values_of(self._connection, (key,))[key]

@@ -1,8 +1,8 @@
 """The index of a log's tags in a SQLite file, which is written for many entries at once.
 
 An entry has its tags in its own row. A row of the index has what a tag got in some hundreds of
-entries; the newest entries, fewer than ``UNINDEXED``, are in none yet, and whoever reads by tag
-looks at them one by one. So most appends write no index, and what is read is read as fast.
+entries; the newest entries, fewer than ``UNINDEXED``, are in none yet, and a read by tag looks at
+them one by one. So most appends write no index, and reads are as fast.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ def index(
 
 
 def _join(connection: sqlite3.Connection, tag: str, lsns: list[int]) -> None:
-    """Have what a seldom tag got go on in its last row, and take that row away.
+    """Merge a rare tag's new entries with its last row, and remove that row.
 
-    Else who reads by such a tag reads a row of the index for each entry, or nearly.
+    Else a read by such a tag reads nearly a row of the index for each entry.
     """
     row = connection.execute(_LAST, (tag,)).fetchone()
     if row is None:

@@ -53,7 +53,7 @@ class FileEvents:
             os.write(self._wake_in, b".")
 
     def close(self) -> None:
-        """Let go, once nobody waits or wakes any more."""
+        """Close the files, once no thread waits or wakes any more."""
         for each in (self._wake_out, self._wake_in, self._events):
             if each is not None:
                 os.close(each)
@@ -87,7 +87,7 @@ _LINGER_S = 0.2
 class Watcher:
     """One thread, from the first wait on: hints for ``waiters``. Any thread.
 
-    It rests while nobody waits: each commit of a process that once followed would have it look.
+    It rests while no call waits: else it would look at each commit, also without followers.
     """
 
     def __init__(self, file: LogFile, waiters: Waiters) -> None:
