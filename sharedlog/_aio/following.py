@@ -16,7 +16,7 @@ from sharedlog._core.position import Position
 from sharedlog._log import following as sync
 from sharedlog._log.place import forked
 
-# How long a thread waits at most before it looks whether somebody still iterates.
+# How long a thread waits at most before it checks whether the iterator is still in use.
 _SLICE_S = 1.0
 
 
@@ -30,7 +30,7 @@ class Following:
     def __init__(self, begin: Callable[[], sync.Following]) -> None:
         """Use ``Log.follow``."""
         self._begin = begin
-        # Its own: who waits here keeps nobody from publishing.
+        # Threads of its own: a follower that waits here does not block publishers.
         self._threads = Threads(2)
         self._ready: deque[Message] = deque()
         # Whether it may have begun, which a thread does.
@@ -134,8 +134,8 @@ class Following:
 
 
 def _forget(inherited: Following) -> None:
-    # What was read ahead is delivered to the parent, by its loop; whoever iterates here begins by
-    # a thread, and is told.
+    # The parent's loop delivers what was read ahead. An iteration here begins with a thread, which
+    # raises the error.
     inherited._ready = deque()
     inherited._inner = inherited._polling = None
     inherited._begins = False

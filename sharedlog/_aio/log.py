@@ -232,7 +232,7 @@ class Log:
         return Sweeper(self._inner.sweeper(silent))
 
     async def close(self) -> None:
-        """Let go of files and connections; idempotent."""
+        """Close files and connections; idempotent."""
         # Not in the pool, whose threads may all wait for what this ends.
         self._inner.close()
         self._threads.close()

@@ -151,7 +151,7 @@ class Producer:
             turn.tell()
 
     async def run(self, called: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """Call what blocks, to its end, whoever is cancelled meanwhile."""
+        """Run a blocking call to its end, also when the task that awaits it is cancelled."""
         return await asyncio.shield(self._threads.begin(called, *args, **kwargs))
 
     async def _turn(self) -> _Turn:

@@ -109,7 +109,7 @@ class Publisher:
                 if not each.told.done():
                     each.told.set_result(None)
             self._group = []
-            # Whoever was told publishes the next one now, and travels with those who wait.
+            # The answered tasks can publish again now; their messages join those that wait.
             await asyncio.sleep(0)
         # In one step with the last look at the queue, so that the next message begins anew.
         self._working = None

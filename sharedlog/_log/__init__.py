@@ -8,6 +8,6 @@
   not answered is sent again; ``sender``: one act of a producer after the other.
 - ``append_in``: messages in transactions of the application's.
 - ``producer``, ``transaction``: what readers see all at once; ``sweeper``: rolls back what died.
-- ``following``: messages as they are committed; ``trimming``: what nobody needs goes.
+- ``following``: messages as they are committed; ``trimming``: removes what is not needed.
 - ``rounds``: a thread that sweeps or trims while it is the one that does.
 """

@@ -1,4 +1,4 @@
-"""The appends of single messages: groups of them, one append under way at a time."""
+"""The appends of single messages: groups of them, one append in flight at a time."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class _Ready:
 
     @property
     def waits(self) -> bool:
-        """Whether something of it is to be delivered."""
+        """Whether it has messages to deliver."""
         return self.at < self.end
 
 
@@ -102,7 +102,7 @@ class Following:
         self._named = name is not None
         # Since when it has had no message, where that is watched.
         self._since: float | None = None
-        # Of the follower, between whoever iterates and whoever says what is done.
+        # Of the follower, between the thread that iterates and the one that calls ``done``.
         self._lock = OwnedLock(ReentrantUse, LONGEST_S + place.timeout_s)
         self._ready = _Ready([])
         self._error: LogError | None = None
@@ -246,7 +246,7 @@ class Following:
         return False
 
     def _wait(self, end: float | None) -> bool:
-        """Wait until the log is longer; False: the time is over."""
+        """Wait until the log is longer; False: the timeout has passed."""
         while not self._closed.is_set():
             left_s = _SLICE_S if end is None else min(_SLICE_S, end - time.monotonic())
             if left_s <= 0:
@@ -326,7 +326,7 @@ class Following:
 
 
 def _forget(inherited: Following) -> None:
-    # What was read ahead is delivered to the parent; whoever iterates asks ``fill``, and is told.
+    # The parent delivers what was read ahead; an iteration here calls ``fill``, which raises.
     inherited._ready = _Ready([])
 
 
@@ -369,7 +369,7 @@ def chosen_substreams(stream: Stream, substreams: Iterable[int] | None) -> list[
 def start_of(place: Place, stream: Stream, after: After | From) -> Start:
     """Return where to begin, as the rules have it; raises ``InvalidRequest``, ``LogForked``."""
     if isinstance(after, From):
-        # Of ours alone.
+        # Used by this library alone.
         return after.lsn
     if isinstance(after, datetime):
         if after.tzinfo is None:

@@ -84,7 +84,7 @@ class Log:
         self._publisher = Publisher(place)
         self._placing = Placing(place)
         refuse_in_children(self, forked)
-        # Of a served log its server is asked, by whoever watches that.
+        # For a served log, the observers of its server report it.
         if place.observers is not None and not isinstance(place.engine, Elsewhere):
             place.observers.attached(self._report)
 
@@ -103,10 +103,10 @@ class Log:
     ) -> Stream:
         """Create a stream, or find the one that has the name.
 
-        ``substreams``: how many, 1 to 512, fixed for ever (8 where none is said); messages with
-        one key are in one substream, and ordered there. ``retention``: how long messages are
-        kept at least (a day). What is not said is as it is found; something else than what is
-        there is ``InvalidRequest``.
+        ``substreams``: how many, 1 to 512 (default 8), which cannot be changed later. Messages with
+        one key are in one substream, and ordered there. ``retention``: how long messages are kept
+        at least (default: a day). If the stream exists, None fits any value, and another value than
+        the stream's raises ``InvalidRequest``.
         """
         found = self._run(make_stream(name, substreams, retention))
         self._placing.learn(found)
@@ -124,12 +124,12 @@ class Log:
         headers: Headers | None = None,
         about: About | None = None,
     ) -> Position:
-        """Append one message, and return its position once it is durable, and committed.
+        """Append one message, and return its position once it is committed and durable.
 
-        ``value``: bytes, a text, or a protobuf message; a mebibyte is the most for it with
-        its key, headers and up to 500 bytes of ours. ``key``: messages of one key are in one
-        substream, in the order in which they were appended; without one the substreams take
-        turns. ``headers``: 64 names at most. ``about``: what else is to be said.
+        ``value``: bytes, a text, or a protobuf message; with its key, headers and up to 500 bytes
+        of overhead a mebibyte at most. ``key``: messages of one key are in one substream, in the
+        order in which they were appended; without one the substreams take turns. ``headers``: 64
+        names at most. ``about``: further properties.
         Messages of threads that publish at the same time share an append.
 
         What the log does not answer is sent again, as the same append, for as long as
@@ -218,7 +218,7 @@ class Log:
 
         ``name``: its transactions are numbered, and each number is committed once, by whatever
         program uses the name, until an operator forgets it. ``fence``: everything it commits is
-        refused (``Fenced``) once somebody has raised the fence again.
+        refused (``Fenced``) once another program has raised the fence again.
         """
         return Producer(self._place, self._placing, name, fence)
 
@@ -347,7 +347,7 @@ class Log:
         return Trimming(self._place, every, retention, told)
 
     def close(self) -> None:
-        """Let go of files and connections; idempotent. Who waits gets ``LogUnavailable``."""
+        """Close files and connections; idempotent. Calls that wait raise ``LogUnavailable``."""
         observers = self._place.observers
         if observers is not None and not self._place.closing.is_set():
             observers.detached(self._report)

@@ -38,7 +38,7 @@ class LogObservers:
 
     @classmethod
     def of(cls, log: str, given: LogObserver | Sequence[LogObserver] | None) -> LogObservers | None:
-        """Return what stands for the argument of a user; None if nobody watches."""
+        """Return the observers that a user gave as one; None if there are none."""
         found = (given,) if isinstance(given, LogObserver) else tuple(given or ())
         return cls(log, found) if found else None
 

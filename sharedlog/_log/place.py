@@ -29,7 +29,7 @@ class Place(NamedTuple):
     timeout_s: float
     # Set once the log is closed.
     closing: threading.Event
-    # As it is told: without what is secret in its URL.
+    # Its name in events and errors: without the secrets of its URL.
     name: str = ""
     observers: LogObservers | None = None
     seals: Seals | None = None
@@ -58,7 +58,7 @@ class Place(NamedTuple):
             raise
 
     def of_player(self, player: str) -> Place:
-        """Return it as the rules of a player need it; "": of whoever operates all players.
+        """Return the place for the rules of a player; "": for an operator of all players.
 
         Where a server has the log each step of theirs is a call, which the server judges.
         """
@@ -97,7 +97,7 @@ class Place(NamedTuple):
             self.engine.refresh(follower)
 
     def wait(self, follower: Follower, timeout_s: float) -> bool:
-        """Wait until there may be something more to read; False: the time is over."""
+        """Wait until there may be something more to read; False: the timeout has passed."""
         if isinstance(self.engine, Elsewhere):
             return self.engine.wait_for(follower, timeout_s)
         return self.engine.wait(follower.through, timeout_s) > follower.through

@@ -55,7 +55,7 @@ class Placing:
         *,
         named: bool = False,
     ) -> Placed:
-        """Return a message as it is appended, and where; ``named``: with its content."""
+        """Return a message to append, and where; ``named``: with its content."""
         name = stream if isinstance(stream, str) else name_of(stream)
         tags = self._tags.get(name)
         if tags is None:
@@ -72,7 +72,7 @@ class Placing:
             envelope = seals.sealed(envelope)
         content = b""
         if named:
-            # As it is whenever it is published: without the times, the trace, and the turn.
+            # The same whenever it is published: without the times, the trace, and the turn.
             told = about and about._replace(trace_parent="", trace_state="", event_time_us=None)
             content = name.encode() + b"/" + pack(value, data, told, 0)
         return Placed(envelope, tag, size_of(envelope, tag), content)

@@ -23,7 +23,7 @@ from sharedlog._log.resending import not_sent, until_answered
 from sharedlog._log.sender import Sender
 from sharedlog._log.transaction import Transaction
 
-# How soon who waits for a turn sees that it is over, whoever could not say so.
+# How soon a thread that waits for a turn sees that it is over, if it was not notified.
 _LOOK_S = 1.0
 
 
@@ -66,10 +66,10 @@ class Producer:
             # One is that of all markers.
             tags_for(limits.operations, MAX_TAGS - 1),
         )
-        # Whose turn it is; None: nobody's.
+        # Whose turn it is; None: the turn is free.
         self._has: _Has | None = None
         self._gate = OwnedLock(ReentrantUse)
-        # The last one was dropped, and nobody was told yet.
+        # The last one was dropped, and no caller was told yet.
         self._dropped = False
         # One of unknown outcome, or not undone yet.
         self._left: Transaction | None = None
@@ -121,7 +121,7 @@ class Producer:
         return self._reached
 
     def end(self, left: Transaction, draft: Draft) -> bool:
-        """A transaction is over, and ``left`` if something of it is to be found out or undone.
+        """End a transaction; ``left`` if its outcome is unknown or it must still be rolled back.
 
         Waits for no lock. Again, or where it was not open: nothing; whether it was.
         """

@@ -28,7 +28,7 @@ class _Publishing(Candidate):
 
 
 class Publisher:
-    """Appends single messages, each committed as soon as it is in the log. Any thread."""
+    """Appends single messages, each committed once it is in the log. Any thread."""
 
     def __init__(self, place: Place) -> None:
         """Nothing is asked of the log before the first message."""
@@ -89,7 +89,7 @@ class Publisher:
             give_way(0)
 
     def _gather(self, mine: _Publishing) -> list[Publication]:
-        """Return what is to be appended: the leader's, and what fits one append with it."""
+        """Return the messages to append: the leader's, and those that fit one append with it."""
         group: list[Publication] = []
         most, bytes_left = self._appender.most, self._appender.most_bytes
 

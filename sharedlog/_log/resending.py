@@ -15,7 +15,7 @@ _SHORTEST_S, _LONGEST_S = 0.01, 1.0
 
 
 class Unknown(LogUnavailable):
-    """An attempt was not answered, and the time is over, or the log was closed or stopped.
+    """An attempt was not answered, and the timeout passed, or the log was closed or stopped.
 
     Never a user's: what was sent tells it as ``AppendUnknown``, what was read as ``last``, the
     last attempt's error.

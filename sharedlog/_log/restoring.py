@@ -33,7 +33,7 @@ def restore_log(url: str, timeout: timedelta) -> RestoredLog:
 
 
 def accept_loss(url: str, timeout: timedelta) -> RestoredLog | None:
-    """Have a log go on that stopped since it lacks something; None: it has not, and stays as it is.
+    """Have a log go on that stopped since it lacks something; None: it had not, and is unchanged.
 
     As restored: what is lost was known to others.
     """

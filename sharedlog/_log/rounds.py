@@ -42,7 +42,7 @@ class Rounds:
         """It begins by ``start``, or with each ``round``. ``InvalidRequest`` for a served log."""
         refuse_served(place.engine)
         self._place = place
-        # As long as a thread can wait; longer is for ever.
+        # As long as a thread can wait at most.
         self._every_s = min(every_s, threading.TIMEOUT_MAX)
         self._patience_s = min(patience_s, threading.TIMEOUT_MAX)
         self._for_good = tuple(for_good)

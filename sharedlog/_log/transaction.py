@@ -57,7 +57,7 @@ class Publishing(Protocol):
     fence: Fence | None
 
     def end(self, left: Transaction, draft: Draft) -> bool:
-        """A transaction is over, and ``left`` if something of it is to be found out or undone.
+        """End a transaction; ``left`` if its outcome is unknown or it must still be rolled back.
 
         Again: nothing; whether it was not over yet.
         """
@@ -87,7 +87,7 @@ class Transaction:
         self._producer = producer
         self._draft = draft
         self._turn = turn
-        # Where the messages are, once somebody has asked.
+        # Where the messages are, once a caller has asked.
         self._positions: list[Position] | None = None
         self._answer: Appended | None = None
         # It is of an earlier append of this turn, whose messages are looked for.
@@ -99,7 +99,7 @@ class Transaction:
 
     @property
     def unfinished(self) -> bool:
-        """Whether its outcome is unknown, or something of it is to be undone yet."""
+        """Whether its outcome is unknown, or it must still be rolled back."""
         return self._undoing or self._state is TransactionState.UNKNOWN
 
     @property
@@ -168,7 +168,7 @@ class Transaction:
         headers: Headers | None,
         about: About | None,
     ) -> Placed:
-        """Return a message as it is appended; raises where the transaction takes none."""
+        """Return a message to append; raises if the transaction takes none."""
         self._check_open()
         placing, observers = self._producer.placing, self._producer.place.observers
         named = self._turn is not None
@@ -221,7 +221,7 @@ class Transaction:
         return self.positions
 
     def _conclude(self) -> None:
-        """Commit, without looking for positions that nobody may ask for."""
+        """Commit, without looking for positions that no caller may need."""
         self._check_open()
         try:
             self._try_to_commit()
@@ -265,10 +265,10 @@ class Transaction:
             raise
 
     def roll_back(self) -> None:
-        """Undo all of it; what leaving the transaction by an exception does.
+        """Roll all of it back, as an exception that leaves the transaction does.
 
-        Does not fail: what the log does not answer is undone before the next transaction of this
-        producer, or by a sweeper, and nobody reads it meanwhile.
+        Does not fail: if the log does not answer, this producer's next transaction or a sweeper
+        rolls it back, and readers do not see it meanwhile.
         """
         self._check_open()
         try:

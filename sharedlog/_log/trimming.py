@@ -30,7 +30,7 @@ def trim_once(
     committers: Committers | None = None,
     fence: Fence | None = None,
 ) -> TrimOutcome:
-    """Trim what nobody needs. ``retention``: for longer than the streams say."""
+    """Trim what is not needed. ``retention``: keep for longer than the streams say."""
     if retention is not None:
         check_time(retention, "retention")
     known = Committers() if committers is None else committers

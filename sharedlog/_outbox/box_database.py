@@ -48,10 +48,10 @@ class BoxDatabase(Protocol):
         """Have an outbox be of another incarnation, if it is of ``before``."""
 
     def wait(self, closing: threading.Event, timeout_s: float) -> None:
-        """Wait until something was published maybe, or the time is over."""
+        """Wait until something may have been published, or the timeout passes."""
 
     def close(self) -> None:
-        """Let go of it; idempotent."""
+        """Close it; idempotent."""
 
 
 def open_database(url: str) -> BoxDatabase:

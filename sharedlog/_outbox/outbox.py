@@ -45,7 +45,7 @@ class Outbox:
         """Have a message be published if the transaction commits, once; never if it does not.
 
         Arguments as of ``Log.publish``. Messages get into the log in the order in which their
-        transactions commit. Call it last: whoever publishes by this outbox then waits for the
+        transactions commit. Call it last: other publishers of this outbox then wait for the
         transaction's end. In a handler's ``rifl.transaction`` over PostgreSQL it travels with the
         commit.
 

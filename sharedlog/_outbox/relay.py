@@ -193,7 +193,7 @@ class Relay:
         return box
 
     def _learn(self, most: int) -> Box:
-        """Hold the log against the outbox, and return that as it is then.
+        """Compare the log with the outbox, and return the outbox.
 
         The log is read first, under the fence: no predecessor appends any more. It may still note
         what it had appended, so the outbox is read after that, as of one moment.
