@@ -55,8 +55,8 @@ async def ask(
 ) -> Here:
     """Ask a target where it is; raises ``LogError``, and ``Garbage`` for what is no answer.
 
-    ``processes``: of which it is to be known whether they have ended. ``passed_over``: messages
-    whose runs are to be revoked, by substream.
+    ``processes``: those to check for whether they have ended. ``passed_over``: messages whose
+    runs must be revoked, by substream.
     """
     here: Here | None = None
     for first in range(0, len(tags), MOST_ASKED):

@@ -32,7 +32,7 @@ def read_config(text: str) -> tuple[list[Target], dict[str, Any]]:
     if "takeover" in data:
         data["takeover"] = _time(data["takeover"], "takeover")
     if not targets:
-        raise InvalidRequest("nobody is called: a table [[target]] says who is")
+        raise InvalidRequest("there is no target: declare each in a table [[target]]")
     return [_target(each) for each in targets], data
 
 

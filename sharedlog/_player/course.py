@@ -91,7 +91,7 @@ class Course:
 
     @property
     def suspended(self) -> Suspended | None:
-        """Why it is sent nothing until somebody has seen to it."""
+        """Why it is sent nothing until an operator acts."""
         return self.standing.suspended
 
     @property
@@ -461,7 +461,7 @@ class Course:
         self.standing.suspend(suspended)
 
     def suspend(self, suspended: Suspended) -> None:
-        """Send it nothing more until somebody has seen to it."""
+        """Send it nothing more until an operator acts."""
         self._suspend(suspended)
         self.poke()
 

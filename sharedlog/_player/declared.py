@@ -41,7 +41,7 @@ class Target:
     that messages are called by which say none. ``start``: where a target begins that was never
     there: ``"beginning"`` of what is kept, ``"end"``, a position (with its commit), a time.
 
-    ``tries``: how often one message may fail, None: for ever; ``failed`` then, ``refused`` what can
+    ``tries``: how often one message may fail, None: no limit; ``failed`` then, ``refused`` what can
     never be called, ``unknown`` what a ``plain`` handler left when it died: ``"stop"`` the target,
     make it a ``"dead-letter"``, or (``unknown``) call it ``"again"``. ``same_error``: so many
     messages in a row that would become dead letters with the same error stop the target instead,

@@ -175,7 +175,7 @@ class Delivering:
                     self._wake.set()
                     if found:
                         continue
-                # Its end cannot be fixed yet, or what was fetched is to be sent first.
+                # Its end cannot be fixed yet, or what was fetched must be sent first.
                 room.clear()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_LOOK_S):
@@ -258,7 +258,7 @@ class Delivering:
             await self._wake.wait()
 
     async def _gather(self, linger_s: float) -> None:
-        """Have more come for the next batch, until it is full or its time is over."""
+        """Wait for more of the next batch, until it is full or the linger time has passed."""
         with suppress(TimeoutError):
             async with asyncio.timeout(linger_s):
                 while self._feeder.gathers:

@@ -93,7 +93,7 @@ class Leading:
                 stopped = error
                 break
             except LogError as error:
-                # Whoever can reach the log may lead by now.
+                # Another process that can reach the log may lead by now.
                 silent = now_s - took_s > _SILENT * self._settings.takeover_s
                 fence = None if silent else self.fence
                 if silent and self.fence is not None:
@@ -157,7 +157,7 @@ class Leading:
         self._doing, self._running, self._courses = [], {}, {}
 
     def _begin_courses(self) -> None:
-        """Have a course for each target that is declared, as it is declared now."""
+        """Have a course for each target, by its newest declaration."""
         targets = self._settings.targets
         main, fence = self._main, self.fence
         if main is None or fence is None:
@@ -189,7 +189,7 @@ class Leading:
         main.feeds(self._courses.values())
 
     async def _watched(self, course: Course) -> None:
-        """Have a course that fails by a mistake of ours begin anew, and say so."""
+        """Restart a course that fails by a bug of the player, and log it."""
         while True:
             try:
                 await course.run()

@@ -83,7 +83,7 @@ class Link:
             raise told(error) from error
 
     async def close(self) -> None:
-        """Let go of it."""
+        """Close the connection."""
         await self._channel.close(None)
 
 

@@ -155,7 +155,7 @@ class MainStream:
             course.poke()
 
     async def _room(self) -> None:
-        """Wait while every target that is fed has much to do: nobody is delayed by that."""
+        """Wait while every target that is fed has much to do: this delays no target."""
         while True:
             fed = [each for each in self._courses if each.feeder.fed]
             if not fed or not all(each.feeder.crowded for each in fed):

@@ -26,13 +26,13 @@ class LogCalls(Protocol):
     """Carries rules out at the log, while the event loop goes on."""
 
     async def run(self, rule: Callable[[], Rule[_T]]) -> _T:
-        """Carry out a rule that may be run again, until the log answers, or its time is over."""
+        """Carry out a rule that may be run again, until the log answers, or its timeout passes."""
 
     async def once(self, rule: Rule[_T]) -> _T:
         """Carry a rule out, or raise what is known instead."""
 
     async def wait(self, follower: Follower, timeout_s: float) -> bool:
-        """Wait until there may be something more to read; False: the time is over."""
+        """Wait until there may be something more to read; False: the timeout has passed."""
 
     def close(self) -> None:
         """Begin nothing more."""

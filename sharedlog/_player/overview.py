@@ -21,7 +21,7 @@ from sharedlog._core.position import Position
 from sharedlog._log.place import Place
 
 _log = get_logger("sharedlog")
-# How often the log is asked, whoever looks, and for how long back lags are kept.
+# How often the log is asked, and how many samples of lags are kept.
 EVERY_S = 2.0
 _SAMPLES = 300
 # Of a text that a target, or an operator, wrote.
@@ -68,7 +68,7 @@ class Overview:
         while not self._closing.is_set():
             try:
                 self.look()
-            except Exception:  # noqa: BLE001 - ours: whoever looks is told that it is old
+            except Exception:  # noqa: BLE001 - a bug: the page says how old its data is
                 _log.exception("player_status_failed", player=self._player)
             self._closing.wait(self._every_s)
 

@@ -80,4 +80,4 @@ class Fed(Protocol):
         """Its connection ended after that time, when it had all that was dispatched."""
 
     def suspend(self, suspended: Suspended) -> None:
-        """Send it nothing more until somebody has seen to it."""
+        """Send it nothing more until an operator acts."""

@@ -38,7 +38,7 @@ class TargetStanding:
         self.error, self.error_at_us = error, self._stage.outside.now_us()
 
     def suspend(self, suspended: Suspended) -> None:
-        """Nothing is sent until somebody has seen to it; told once."""
+        """Send nothing until an operator acts; told once."""
         if suspended == self.suspended:
             return
         self.suspended = suspended
@@ -86,7 +86,7 @@ class TargetStanding:
             self._again("target_down", trouble, pause_s, cause=trouble.cause.name)
 
     def _is_news(self, cause: Cause, now_s: float, *, reached: bool) -> bool:
-        """Whether it is to be logged: of one that is not there, again and again, now and then."""
+        """Whether to log it: a target that stays unreachable is logged now and then."""
         known = self._unreached
         if reached:
             self._unreached = None

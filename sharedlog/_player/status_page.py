@@ -115,7 +115,7 @@ class _Server(socketserver.ThreadingTCPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        # A browser that hung up, or a mistake of ours: neither is the player's end.
+        # A browser that hung up, or a bug of this page: neither ends the player.
         _log.debug("player_status_request_failed", exc_info=True)
 
 

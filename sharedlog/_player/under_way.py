@@ -1,4 +1,4 @@
-"""The deliveries under way on one connection, as those who watch are told of them."""
+"""The deliveries in flight on one connection, for the observers."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ class PlayerWatchers:
         """``player``: its name."""
         self.player = player
         self._observers = tuple(observers)
-        # Whether somebody wants to be told of each delivery.
+        # Whether an observer wants to be told of each delivery.
         self.each_delivery = any(map(_wants_each, self._observers))
         self._failed: set[str] = set()
 

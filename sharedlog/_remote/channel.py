@@ -114,7 +114,7 @@ class LogChannel:
         return error_of(error)
 
     def close(self) -> None:
-        """Let go of the connection; idempotent."""
+        """Close the connection; idempotent."""
         self._closed = True
         self._using.channel.close()
 
@@ -138,7 +138,7 @@ class LogChannel:
         if self._closed:
             return
         old, self._using = self._using, self._opened()
-        # It may be stuck: in a thread that nobody waits for.
+        # It may block: close it in a thread of its own, which no other thread joins.
         threading.Thread(target=old.channel.close, name="sharedlog-close", daemon=True).start()
 
     def _call(self, method: str) -> Any:

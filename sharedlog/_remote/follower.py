@@ -23,7 +23,7 @@ from sharedlog._wire.conversions import at_of, committed_of, hold_of, place_of, 
 from sharedlog.v1 import log_pb2 as pb
 
 _Replies: TypeAlias = "queue.Queue[pb.FollowReply | Exception]"
-# How soon a thread whose replies nobody takes looks whether somebody ever will.
+# How soon a thread whose replies are not taken checks whether the follower is still used.
 _LOOK_S = 1.0
 # Replies that are here and not taken: of more the server waits.
 _AHEAD = 8
@@ -108,7 +108,7 @@ class RemoteFollower(Follower):
         self._refreshing = True
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until there is something to read; False: the time is over."""
+        """Wait until there is something to read; False: the timeout has passed."""
         if self._call is None or self._doubt or self._kept is not None:
             return True
         self._doubt = True
@@ -247,7 +247,7 @@ def _receive(
         last = LogUnavailable("the server ended the stream")
     except grpc.RpcError as error:
         last = channel.told(error)
-    except Exception as error:  # noqa: BLE001 - whoever reads is told
+    except Exception as error:  # noqa: BLE001 - the reader gets it
         last = LogUnavailable(f"the stream broke: {error}")
     _put(replies, last, follower)
 

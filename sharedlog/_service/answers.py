@@ -116,7 +116,7 @@ class Answers:
         if request.find:
             check_name(name)
             if not caller.may_use(name):
-                # Whoever may not use it does not learn whether it is there.
+                # A caller that may not use it does not learn whether it is there.
                 raise NoSuchStream(f"there is no stream {name!r} for {caller.name}")
             return info_of(self._place.run(find_stream(name)))
         caller.check_admin()

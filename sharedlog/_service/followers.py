@@ -201,7 +201,7 @@ class Followers:
             try:
                 found: int = await self._run(append_at, at.lsn)
             except TrimmedLog:
-                # Whoever goes on behind it, or by a hold, does not read it; else reading tells.
+                # A follower that goes on after it, or by a hold, does not read it.
                 return at.lsn
             return found
         return at

@@ -51,7 +51,7 @@ class Quotas:
     """Of one server. Any thread."""
 
     def __init__(self, limits: ServerLimits, clock: Callable[[], float]) -> None:
-        """Nobody has done anything yet."""
+        """Nothing is counted at first."""
         self._limits = limits
         self._lock = threading.Lock()
         self._rates = Rates(clock)
@@ -60,7 +60,7 @@ class Quotas:
 
     @contextmanager
     def calling(self, caller: str) -> Iterator[None]:
-        """One more call of this caller is under way."""
+        """Count one more call of this caller while the block runs."""
         with self._one(self._unanswered, caller, self._limits.caller_unanswered, "calls"):
             yield
 
@@ -96,7 +96,7 @@ class Quotas:
     def _one(self, counts: Counter[str], caller: str, most: int, what: str) -> Iterator[None]:
         with self._lock:
             if 0 < most <= counts[caller]:
-                raise QuotaExceeded(f"{most} {what} of {caller} are under way")
+                raise QuotaExceeded(f"{most} {what} of {caller} are in flight")
             counts[caller] += 1
         try:
             yield

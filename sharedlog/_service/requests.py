@@ -102,7 +102,7 @@ def fence_of(fence: pb.Fence) -> Fence:
 
 
 def fence_number(number: int) -> int:
-    """Return what a fence is raised to at least; raises where nobody could raise it again."""
+    """Return what a fence is raised to at least; raises if it could not be raised again."""
     if number > _MAX_FENCE:
         raise InvalidRequest(f"a fence is raised to {_MAX_FENCE} at most")
     return number

@@ -35,7 +35,7 @@ from sharedlog.v1 import steps_pb2
 _THREADS, _FOLLOWING_THREADS = 64, 8
 # How many calls may be there at once, beside the followers.
 _CALLS = 512
-# How long calls that are under way have when it stops.
+# How long calls in flight have when it stops.
 GRACE_S = 10.0
 _log = get_logger("sharedlog")
 
@@ -118,7 +118,7 @@ class LogServer:
         self._followers.begin_anew()
 
     async def stop(self, grace_s: float = GRACE_S) -> None:
-        """Take no more calls, end the followers, and let appends that are under way be answered."""
+        """Take no more calls, end the followers, and answer the appends that are in flight."""
         self._health.set(False)
         self._followers.stop()
         await self._server.stop(grace_s)

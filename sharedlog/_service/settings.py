@@ -19,8 +19,8 @@ class ServerLimits:
     """How much a server takes; of 0 any.
 
     ``followers``: streams that are followed at once; ``caller_followers``: of one caller;
-    ``caller_unanswered``: calls of one caller that are under way; ``caller_steps_per_s``: what
-    leaves something behind for ever (grants, fences, holds); ``stream_bytes_per_s``: what one
+    ``caller_unanswered``: calls of one caller in flight; ``caller_steps_per_s``: calls that leave
+    something that is never removed (grants, fences, holds); ``stream_bytes_per_s``: what one
     caller publishes to one stream; ``producer_bytes_per_s``: what one producer publishes;
     ``stalled_s``: how long a follower may read nothing of what waits for it.
     """
@@ -36,7 +36,7 @@ class ServerLimits:
 
 @dataclass(frozen=True, slots=True)
 class AccessRule:
-    """What whoever it names may do. ``peer``, ``token``: neither: everybody.
+    """What the callers that it names may do. ``peer``, ``token``: neither: all callers.
 
     ``publish``, ``follow``: streams; ``names``: of producers, followers and fences; patterns with
     ``*``. ``play``: players that it may be, and operate: these read every stream. ``admin``:
@@ -54,7 +54,7 @@ class AccessRule:
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """``allow``: who may do what; None: whoever is let in may do everything."""
+    """``allow``: who may do what; None: every caller that is let in may do everything."""
 
     limits: ServerLimits = field(default_factory=ServerLimits)
     allow: tuple[AccessRule, ...] | None = None

@@ -14,7 +14,7 @@ from sharedlog._engines.engine import Engine
 _LOOK_S = 0.2
 # How often who waits looks, where the log grew and nothing of that is known to be for it.
 _EVERY_S = 1.0
-# How long what the log has more is taken for an append of ours that is not answered yet.
+# How long new entries are taken for an append of this server that is not answered yet.
 _OURS_S = 0.05
 # Tags of which is known when they were appended to last.
 _MOST_KNOWN = 100_000
@@ -54,7 +54,7 @@ class Tail:
         # LSN that it begins with.
         self._known = 0
         self._ahead: dict[int, int] = {}
-        # How many appends of ours are not answered yet.
+        # How many appends of this server are not answered yet.
         self._under_way = 0
         self._counting = threading.Lock()
         # When something was appended last, of each tag; and of any, where the tags are not known.
@@ -98,14 +98,14 @@ class Tail:
                     del self._waiting[each]
 
     def begins(self) -> None:
-        """An append of ours begins; any thread."""
+        """Note that an append of this server begins; any thread."""
         with self._counting:
             self._under_way += 1
 
     def ended(self, first: int, last: int, tags: Collection[str]) -> None:
         """It ended: it has these LSNs and tags, none if it is not known, or is not new; any thread.
 
-        What it appended all the same, such as one that was not answered, is somebody's.
+        What it appended all the same, such as one without an answer, counts as another process's.
         """
         tell_loop(self._loop, self._appended, first, last, tags)
 
@@ -149,7 +149,7 @@ class Tail:
         self._judge()
 
     def _judge(self) -> None:
-        """Wake everybody if there is more than is known, and nothing of ours may be that."""
+        """Wake all if there are unknown entries that cannot be this server's appends."""
         while (last := self._ahead.pop(self._known + 1, 0)) > self._known:
             self._known = last
         if self._known >= self._tail:

@@ -19,7 +19,7 @@ class PlayerAccess:
     """
 
     def __init__(self, token: str | bytes | None, peers: Collection[str] | None) -> None:
-        """``peers``: names in certificates; raises ``InvalidRequest`` for what lets nobody in."""
+        """``peers``: names in certificates; raises ``InvalidRequest`` if no caller could get in."""
         self._token = token.encode() if isinstance(token, str) else token
         self._peers = None if peers is None else frozenset(peers)
         if self._token == b"" or self._peers == frozenset() or isinstance(peers, str):

@@ -140,4 +140,4 @@ class AioTarget:
 
 
 def _nobody(answer: DeliveryAnswer) -> None:
-    """Nobody is told: it is a player that connects, which learns the index."""
+    """Tell no player: the one that connects learns the index."""

@@ -70,7 +70,7 @@ class Lane:
         return bool(self._items)
 
     def taking(self) -> Iterator[Delivery | Confirm]:
-        """Yield what is to be taken now, in its order; what comes meanwhile, too."""
+        """Yield the items to take now, in their order; those that come meanwhile, too."""
         for _ in range(_AT_ONCE):
             while self._items:
                 item, size = self._items.popleft()

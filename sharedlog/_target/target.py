@@ -41,7 +41,7 @@ from sharedlog._target.access import PlayerAccess
 
 _log = get_logger("sharedlog.target")
 _Lock = TypeVar("_Lock")
-# What is known of substreams that nobody delivers to goes beyond so many.
+# The most substreams that are remembered while no player delivers to them.
 _MOST_SEATS = 65_536
 # Runs that hang and were given up.
 _MOST_HUNG = 16
@@ -172,8 +172,8 @@ def refused(error: NotFound) -> MethodRefused:
 def not_revoked() -> TargetUnavailable:
     """Return why a message is not passed over whose run could not be revoked."""
     return TargetUnavailable(
-        "its handler runs still, in a transaction that nobody but its own thread can roll back, or "
-        "in a statement that cannot be interrupted: it is passed over once that ends. Restart the "
+        "its handler runs still, in a transaction that only its own thread can roll back, or in a "
+        "statement that cannot be interrupted: it is passed over once that ends. Restart the "
         "target, if it does not"
     )
 

@@ -352,7 +352,7 @@ def test_play_reads_its_targets_again(house, log, url, tmp_path):
             "no place",
         ),
         ("[[target]]\nname = 'a'\naddress = 'h'\nstreams = ['s']", "HOST:PORT"),
-        ("", "nobody is called"),
+        ("", "there is no target"),
         ("colour = 1", "colour"),
         ("target = 1", "tables"),
         ("x", "TOML"),
