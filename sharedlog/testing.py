@@ -88,7 +88,7 @@ class Driven:
         raise AssertionError(f"it comes to no end in {_MOST_ROUNDS} rounds")
 
     def die(self) -> None:
-        """Be killed, before the step that is under way; its lease is over at once."""
+        """Be killed, before the current step; its lease is over at once."""
         raise Died
 
     def _act(self, step: Step | StoreStep | CallStep) -> Any:

@@ -148,7 +148,7 @@ def _add_operating(
 
     streams = commands.add_parser("streams", parents=[url], help="list streams, or create one")
     streams.add_argument("--create", metavar="NAME")
-    streams.add_argument("--substreams", type=some, metavar="N", help="fixed for ever (8)")
+    streams.add_argument("--substreams", type=some, metavar="N", help="how many, for good (8)")
     streams.add_argument("--retention", type=duration, metavar="TIME", help="kept at least (1d)")
     streams.set_defaults(run=operating.streams)
 
@@ -165,7 +165,7 @@ def _add_operating(
     )
     which = consumers.add_mutually_exclusive_group()
     which.add_argument("--resume", metavar="NAME", help="let what is stopped or paused go on")
-    which.add_argument("--pause", metavar="NAME", help="have nobody go on with its substreams")
+    which.add_argument("--pause", metavar="NAME", help="have all its processes stop")
     which.add_argument("--reset", metavar="NAME", help="have it go on from --to")
     consumers.add_argument(
         "--to",
@@ -194,7 +194,7 @@ def _add_operating(
     run.add_argument("--child", type=int, metavar="FD", help=argparse.SUPPRESS)
     run.set_defaults(run=consuming.run, opens=False)
 
-    trim = commands.add_parser("trim", parents=[url], help="remove what nobody needs")
+    trim = commands.add_parser("trim", parents=[url], help="remove messages that are not needed")
     trim.add_argument(
         "--retention", type=duration, metavar="TIME", help="for longer than the streams say"
     )

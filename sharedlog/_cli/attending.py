@@ -126,7 +126,7 @@ def _state(seen: Seen, tag: str) -> str:
     if tag in seen.stopped:
         return "paused" if seen.stopped[tag].encode() == PAUSED else "stopped"
     if tag not in seen.owners:
-        return "nobody's"
+        return "free"
     return "its process is gone" if seen.dead(tag) else "runs"
 
 

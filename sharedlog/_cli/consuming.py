@@ -63,9 +63,9 @@ def run(arguments: argparse.Namespace) -> int:
 def _told_why(
     end: int | None, kind: tuple[type[Exception], ...] | type[Exception] = Exception
 ) -> Iterator[None]:
-    """Tell who has started this process that none of its kind does better: what is wrong lasts.
+    """Tell the parent process about an error that a restart does not cure.
 
-    ``end``: of the pipe; None: nobody started it.
+    ``end``: of the pipe; None: no parent waits for it.
     """
     try:
         yield
@@ -185,7 +185,7 @@ def _said(where: str | datetime | Position) -> str:
 
 
 def _close_at_end(consumer: Consumer) -> None:
-    """Close a consumer once whoever started this process is gone."""
+    """Close a consumer once the process that started this one has ended."""
     # Not by ``sys.stdin``, whose lock would be held while this process ends.
     with contextlib.suppress(OSError):
         while os.read(0, 1024):

@@ -246,7 +246,7 @@ def _hold_state(hold: Hold, now_us: int, incarnation: str) -> str:
     if hold.dropped:
         return "dropped"
     if hold.incarnation != incarnation:
-        # Of before a restore: its follower is refused, and it keeps what it kept.
+        # Made before a restore: its follower is refused, and the hold still keeps its messages.
         return "refused"
     return "overdue" if hold.overdue(now_us) else "held"
 

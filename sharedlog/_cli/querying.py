@@ -39,7 +39,7 @@ def queries(log: Log, arguments: argparse.Namespace) -> int:
         return ExitCode.DONE
     if arguments.abandon is not None:
         name = arguments.abandon
-        really(arguments, f"a batch that is under way fails; to abandon that of {name!r}")
+        really(arguments, f"a running batch fails; to abandon that of {name!r}")
         there = [each for each in log._run(all_queries()) if each.name == name]
         if not there:
             raise _nobody(name)

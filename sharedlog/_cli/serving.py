@@ -65,7 +65,7 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
         "--trim-every",
         type=schedule,
         metavar="TIME",
-        help="remove what nobody needs, again and again",
+        help="remove messages that are not needed, once per TIME",
     )
     parser.add_argument(
         "--no-sweep",

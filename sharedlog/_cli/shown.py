@@ -16,7 +16,7 @@ from sharedlog._core.message import Message
 from sharedlog._core.reading import State
 
 _DIM, _KEY, _END = "\x1b[2m", "\x1b[36m", "\x1b[0m"
-# What a message says; of a sealed one nobody knows.
+# The content of a message; unknown for a sealed one.
 _CONTENT = ("event_time", "content_type", "schema_name", "headers", "key", "value")
 _STATES = {State.PENDING: "\x1b[33m", State.ROLLED_BACK: "\x1b[31m"}
 

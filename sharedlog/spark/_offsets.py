@@ -29,7 +29,7 @@ class Offset(NamedTuple):
         """Read what ``json`` gave, as a checkpoint kept it; raises ``SourceError``."""
         lsn, incarnation, begun = said.get("lsn"), said.get("incarnation"), said.get("begun", "")
         if type(lsn) is not int or not isinstance(incarnation, str) or not isinstance(begun, str):
-            raise SourceError(f"the checkpoint's offset is none of ours: {said!r:.200}")
+            raise SourceError(f"the checkpoint's offset is not of this source: {said!r:.200}")
         return cls(lsn, incarnation, begun)
 
     def json(self) -> dict[str, Any]:

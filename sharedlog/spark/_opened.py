@@ -18,7 +18,7 @@ def place_of(url: str, incarnation: str | None = None) -> Place:
     """Return where a log is, opened once; Spark's processes end without closing what they have.
 
     It is opened anew where the files were replaced, or an operator declared it restored: these
-    processes are kept for many queries, and nobody else can have them open it again.
+    processes are kept for many queries, and no other code can have them open it again.
     ``incarnation``: the one that the query was planned for. Raises as ``sharedlog.open``, and
     ``InvalidRequest`` for a served log: executors read the log itself.
     """
@@ -37,7 +37,7 @@ def place_of(url: str, incarnation: str | None = None) -> Place:
 def _stands(log: Log) -> bool:
     """Whether a log that was opened is still the one that is there.
 
-    Whoever uses it is told what else is wrong with it: a handle that saw more than there is stays
+    Its next use raises what else is wrong with it: a handle that saw more than there is stays
     away from it.
     """
     place = log._place

@@ -174,8 +174,8 @@ class SinkOptions:
     """Which stream is written to, and what of a row is a message's key. Picklable.
 
     ``name``: of the query, or of a batch job, by which the log knows what it has committed; None:
-    Spark's id of the query, or nobody's. ``adopt``: it goes on with this checkpoint, whoever
-    used the name before. ``checkpoint``: where Spark keeps it, "" if it does not say.
+    Spark's id of the query, or a name of this write alone. ``adopt``: it goes on with this
+    checkpoint, whichever query used the name. ``checkpoint``: where Spark keeps it, "" if unknown.
     """
 
     place: LogPlace

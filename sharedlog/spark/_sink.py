@@ -193,7 +193,7 @@ class LogStreamWriter(_STREAM_WRITER):  # type: ignore[misc]
         check_again(commit(place_of(self._options.url()), self._options, results), results)
 
     def abort(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Nothing is undone: what no marker names nobody reads."""
+        """Do nothing: readers do not see what no marker names."""
 
 
 def check_messages(messages: Sequence[Any]) -> list[TaskResult]:
@@ -250,7 +250,7 @@ def check_again(closed: Closed, results: Sequence[TaskResult]) -> None:
 
 
 def _logger() -> logging.Logger:
-    # These processes are Spark's: nobody else configures logging there, and what they write to
+    # These processes are Spark's: no other code configures logging there, and what they write to
     # standard error is in the driver's log.
     if not _log.handlers and not logging.getLogger().handlers:
         handler = logging.StreamHandler(sys.stderr)

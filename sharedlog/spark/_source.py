@@ -191,7 +191,7 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
         self._follow()
         self._renew()
         if start is None:
-            # Before PySpark 4.2: nobody says where the query is.
+            # Before PySpark 4.2: it is unknown where the query is.
             return planner.at("end").json()
         begin = Offset.read(start)
         most = limit.max_rows if _ReadMaxRows and isinstance(limit, _ReadMaxRows) else None

@@ -36,7 +36,7 @@ JOB = "job"
 
 @dataclass(frozen=True, slots=True)
 class LogWritePlan:
-    """What was planned for a write: its number, and the name of a batch job, or of nobody's.
+    """The plan of a write: its number, and the name of a batch job, or of this write alone.
 
     ``made``: the name is this write's own, and its row is there.
     """
