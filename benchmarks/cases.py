@@ -23,10 +23,10 @@ class Side(NamedTuple):
 
     ``store``: none, memory, sqlite, redis or postgres. ``kind``: how the method is
     declared to rifl, or what guards it in rifl's place (``benchmarks.behaviors``).
-    ``client``: "rifl"; "plain" grpcio; grpcio with a "header" as long as ours, with an
-    idempotency key of each call's own ("keyed"), with gRPC's own "retry" policy, a
+    ``client``: "rifl"; "plain" grpcio; grpcio with a "header" as long as rifl's, with an
+    idempotency key for each call ("keyed"), or with gRPC's own "retry" policy. Also a
     "replay" of one call again and again, a "crowd" of a thousand clients in turn, or a
-    "constant" one, whose calls nobody decides (``benchmarks.constant``).
+    "constant" one, whose calls the server does not decide (``benchmarks.constant``).
     ``idle``: how many clients the server holds besides.
     """
 

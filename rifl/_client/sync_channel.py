@@ -166,8 +166,8 @@ def connect(
     before it answers), "adaptive" while that was measured to be the faster way.
 
     A call that may have run is raised with FAILED_PRECONDITION, which retry loops around
-    the channel do not repeat; ``keep_deadline_exceeded`` leaves DEADLINE_EXCEEDED as it
-    is, for applications that look for it.
+    the channel do not repeat. ``keep_deadline_exceeded`` keeps DEADLINE_EXCEEDED, for
+    applications that look for it.
 
     Nothing is sent before the first call. Raises ``ValueError`` for settings that
     make no sense. See ``Channel``.

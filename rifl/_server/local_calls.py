@@ -1,9 +1,8 @@
 """Local calls: methods' handlers, run without a gRPC caller (DESIGN §4, §6).
 
-Who hands work to the handlers of a server that it is hosted by (a target of a log's player)
-finds each handler as a call of its method would, with the interceptors behind ours, and runs it
-with a context that notes what it says. What the completion record is to a call, the move of
-conditional rows is to it (``rifl._stores.rows``): nothing else is kept.
+A target of a log's player runs handlers of the server that hosts it. It finds each handler as a
+call of its method would, with the interceptors after rifl's, and gives it a context that notes
+what it says. It keeps no completion record, but moves conditional rows (``rifl._stores.rows``).
 """
 
 from __future__ import annotations

@@ -59,8 +59,8 @@ class WriteOptions:
 
     ``timeout_s`` bounds a row's call with all its retries, and each batched call that
     carries it; ``batch_rows`` and ``batch_bytes`` bound a batched call's size, which grows
-    and shrinks so that one takes ``batch_time_s``; ``in_flight`` is how many a task has under
-    way: together they bound what a worker holds beside Spark's own Arrow batch.
+    and shrinks so that one takes ``batch_time_s``. ``in_flight`` is how many of them a task
+    sends at once: together they bound what a worker holds beside Spark's own Arrow batch.
     ``rows_per_second`` is each task's.
     """
 

@@ -18,8 +18,8 @@ def session(
 ) -> NamedSession:
     """Open the session ``name`` on the server, or find it open; on the driver.
 
-    Rows written with ``option("session", name)`` have their effect once for as long as
-    it is open: the job may be run again, after any failure. It ends when it is
+    Rows written with ``option("session", name)`` have their effect once while the
+    session is open: the job may be run again, after any failure. It ends when it is
     closed, by ``NamedSession.close`` or ``option("closeSession", "true")``, or was not used
     for ``retention`` seconds (None: the server's default, a day unless configured); its
     name is then refused for a week. One in which nothing was written within the server's

@@ -32,9 +32,9 @@ from sharedlog._outbox.outbox import NAME as OUTBOX
 from sharedlog._player.declared import PLAYER, STREAM
 
 _RESTORED = """\
-Every position that a follower kept outside of the log is refused from now on, every producer of
-before is over, and what was pending is rolled back. What was appended after the backup is gone,
-and may have been delivered. Stop everything that has the log open first."""
+Every position that a follower kept outside of the log is refused from now on, every earlier
+producer has ended, and what was pending is rolled back. What was appended after the backup is
+lost, and may have been delivered. Stop everything that has the log open first."""
 
 
 def restored(arguments: argparse.Namespace) -> int:

@@ -138,9 +138,8 @@ class RedisTransaction(redis.client.Pipeline):
             raise
         except BaseException as error:
             noted(error)
-            # Redis-py lets go of the connection, and with that of what the server watches: also
-            # where something interrupts it, a signal's handler, say. The next command would go
-            # on with another one.
+            # Redis-py releases the connection, and the server's watches with it, also when a
+            # signal's handler interrupts it. The next command would use another connection.
             self._ended = error
             raise
         finally:

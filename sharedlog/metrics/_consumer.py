@@ -20,11 +20,10 @@ class PrometheusConsumerObserver(ConsumerObserver):
         sharedlog.Consumer(log, ..., observer=PrometheusConsumerObserver())
 
     Names begin with ``sharedlog_consumer_``, and every metric has the label ``consumer``. By
-    ``stream``: ``_messages_total`` (whose effects are committed), ``_handler_seconds`` (each run),
-    ``_effect_seconds`` (from when a message was appended until its effects were committed, by the
-    clocks of two machines), ``_failures_total``, ``_dead_letters_total``, ``_stops_total``,
-    ``_retrying_seconds`` (for how long the substream is tried again that is so for the longest; 0
-    until a minute is over).
+    ``stream``: ``_messages_total`` (whose effects are committed), ``_handler_seconds`` (each run).
+    ``_effect_seconds`` is the time from a message's append to the commit of its effects, by the
+    clocks of two machines. ``_failures_total``, ``_dead_letters_total``, ``_stops_total``.
+    ``_retrying_seconds`` is how long a partition has been tried again, at most; 0 below a minute.
     ``_transactions_total``; ``_takeovers_total`` by ``died``; of calls to services
     ``_call_seconds`` and ``_call_failures_total`` by ``target``. How far a consumer is behind tell
     the metrics of its holds: ``sharedlog_hold_lag_entries{name="consumer.NAME"}``.

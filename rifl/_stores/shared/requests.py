@@ -188,8 +188,8 @@ class TakeBack(NamedTuple):
     """Abandon a claim whose reply was lost; the reply is the store's clock, in seconds.
 
     The claim may arrive after this. One that is sent after a reply that was past the
-    claim's ``until_s`` is the last that is needed: a claim that was begun in time is
-    over by then and is undone, and any other is ``LATE``.
+    claim's ``until_s`` is the last that is needed: a claim that was begun in time has
+    ended by then and is undone, and any other is ``LATE``.
     """
 
     call: Call

@@ -42,10 +42,9 @@ _REVOKED_S = 2.0
 class SharedTransactions:
     """The transactions of one file, one after the other; see the module.
 
-    ``stopped`` tells why nothing may be written any more, ``stop`` hears of a failed
-    commit and tells whether that is for good, ``read`` reads a record, ``guard`` is the
-    file's, ``on_commit`` hears the number of handlers of each commit, its seconds and its
-    error. Thread-safe.
+    ``stopped`` tells why nothing may be written any more. ``stop`` is told of a failed commit
+    and returns whether that is for good. ``read`` reads a record. ``guard`` is the file's.
+    ``on_commit`` is told each commit's number of handlers, seconds and error. Thread-safe.
 
     A crash leaves of one transaction all calls' effects and records, or none.
     """

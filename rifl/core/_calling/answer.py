@@ -92,8 +92,8 @@ def judge(
 ) -> Judgement:
     """Apply the table of DESIGN §3 to one answer; changes only ``may_have_run``.
 
-    ``attempt`` is the number of the attempt that was answered: with a hedge under
-    way, not always the latest.
+    ``attempt`` is the number of the attempt that was answered: if a hedge is in
+    flight, not always the latest.
     ``grpc_retries`` tells that gRPC's own retries are on, behind our back.
     """
     reason, label = answer.reason, answer.outcome

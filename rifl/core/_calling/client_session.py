@@ -176,9 +176,9 @@ class ClientSession:
         """Decide what to do for the lease, and when to look again.
 
         ``wanted`` tells that a call waits for a usable lease, ``ends_at`` until when: a
-        pause that would outlast it is shortened, as those of calls are. A lease whose time
-        is over by our count is renewed before it is given up: the server counts
-        later, and gives everybody a full term after a restart (DESIGN §5). ``watch``: of
+        pause that would outlast it is shortened, as those of calls are. A lease that has
+        ended by our count is renewed before it is given up: the server counts later, and
+        gives every client a full term after a restart (DESIGN §5). ``watch``: of
         a connection that can be replaced; ``in_flight``: whether a call waits for its answer.
         """
         lease = self.lease

@@ -1,9 +1,8 @@
 """The set of completed seqs: what both sides mean by *acknowledged* (RIFL §3.3).
 
 Everything below ``first_incomplete`` is in it. Above, seqs close by are bits of
-a ``BitVecQueue``, and those far away are ranges, so that neither a stuck call
-with a million calls behind it nor a jump to a distant seq costs memory in
-proportion to the distance.
+a ``BitVecQueue``, and those far away are ranges. So a stuck call with a million calls
+after it, or a jump to a distant seq, costs no memory in proportion to the distance.
 """
 
 from __future__ import annotations
