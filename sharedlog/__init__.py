@@ -1,4 +1,4 @@
-"""One shared log: an event that was appended once is read once, in order (DESIGN-LOG §10).
+"""A shared log: an event that was appended once is read once, in order (DESIGN-LOG §10).
 
 ::
 

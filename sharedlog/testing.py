@@ -1,7 +1,7 @@
-"""A kit for testing what your consumers do when a process dies, or an answer is lost.
+"""A kit for testing what your consumers do when a process crashes, or an answer is lost.
 
-A consumer is driven in the test's thread, over a log in memory (``sharedlog.create("memory:")``)
-and a store of the test's own, and dies wherever the test says::
+The test drives a consumer in its own thread, over a log in memory (``sharedlog.create("memory:")``)
+and a store of the test's own, and crashes it at any step::
 
     def test_each_order_is_billed_once_wherever_a_process_dies(tmp_path):
         for step in itertools.count(1):
@@ -12,7 +12,7 @@ and a store of the test's own, and dies wherever the test says::
             if not died:
                 break
 
-Nothing in it is meant for production.
+Do not use it in production.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ _MOST_ROUNDS = 10_000
 class Driven:
     """One process of a consumer, driven by a test; what ``driven`` yields.
 
-    ``steps``: the steps that it has begun and that change something, in their order: at the log,
-    in the store, by handlers, or at a service that one of them calls.
+    ``steps``: the steps that it has begun and that change something, in their order: in the log,
+    in the store, by handlers, or in a service that a handler calls.
     """
 
     def __init__(self, work: ShardWork) -> None:
         """Use ``driven``."""
         self.steps: list[str] = []
         self.dead = False
-        # Called before each step, and behind it, with its number from 1 on and its name.
+        # Called before and after each step, with its number from 1 on and its name.
         self.before: Callable[[int, str], None] = lambda number, name: None
         self.after: Callable[[int, str], None] = lambda number, name: None
         self._work = work
@@ -75,7 +75,7 @@ class Driven:
         return self._work.shards
 
     def round(self) -> int:
-        """Have each of its substreams take a turn, of one transaction; messages done."""
+        """Run one transaction of each of its substreams; return the number of messages done."""
         return self._work.round()
 
     def drain(self) -> int:
@@ -105,7 +105,7 @@ class Driven:
 
 @contextmanager
 def driven(consumer: Consumer) -> Iterator[Driven]:
-    """Have a consumer be driven, and leave its substreams at the end; unless it died."""
+    """Drive a consumer; at the end it leaves its substreams, unless it crashed."""
     now_s = 0.0
 
     def later() -> float:
@@ -124,13 +124,13 @@ def driven(consumer: Consumer) -> Iterator[Driven]:
 
 
 def drain(consumer: Consumer) -> int:
-    """Consume what is there, in a process of its own, and return how many messages that were."""
+    """Consume what is there, as a new process, and return how many messages that were."""
     with driven(consumer) as process:
         return process.drain()
 
 
 def die(consumer: Consumer, *, before: int) -> bool:
-    """Consume what is there, killed before a step, from 1 on; False: there were not so many."""
+    """Consume what is there, and crash before a step, from 1 on; False: there were fewer steps."""
     with driven(consumer) as process:
 
         def kill(number: int, _: str) -> None:
@@ -143,9 +143,9 @@ def die(consumer: Consumer, *, before: int) -> bool:
 
 
 def lose(consumer: Consumer, *, of: int) -> bool:
-    """Consume what is there; the answer to a step is lost. False: there were not so many.
+    """Consume what is there, and lose the answer to a step. False: there were fewer steps.
 
-    Log, store or service have done what was asked, and that is not known.
+    The log, store or service has done the step, and the consumer does not know.
     """
     lost = False
     with driven(consumer) as process:

@@ -49,8 +49,8 @@ class TracingLogObserver(LogObserver):
 
     Of kind producer, a child of the current span, with ``messaging.system`` (``sharedlog``),
     ``messaging.destination.name`` and, once it is known, ``messaging.message.id``, the position.
-    In a transaction it ends when the message is taken into that. A message that was given a trace
-    context (``About.trace_parent``) keeps it, and the span links to it.
+    In a transaction it ends when the message is added to that. A message with a trace context of
+    its own (``About.trace_parent``) keeps it, and the span links to it.
     Thread-safe.
     """
 
@@ -96,11 +96,11 @@ class TracingPlayerObserver(PlayerObserver):
 
         sharedlog.Player(log, targets, observer=TracingPlayerObserver())
 
-    Of kind consumer, from when the message is sent until the target has taken it, or has not
-    (status error). It is a child of the publisher's span, and links to it; the handler's context
-    has it as ``traceparent``, so that ``rifl.tracing.caller_context`` makes the handler's span its
-    child. A message without a trace context begins a trace. One that comes again has a span each
-    time. Attributes: ``messaging.system`` (``sharedlog``), ``messaging.operation.name``
+    Of kind consumer, from the sending until the target has done the message, or failed (status
+    error). It is a child of the publisher's span, and links to it. The handler's context has it as
+    ``traceparent``, so that ``rifl.tracing.caller_context`` makes the handler's span its child. A
+    message without a trace context begins a trace. A retried message has a span for each
+    attempt. Attributes: ``messaging.system`` (``sharedlog``), ``messaging.operation.name``
     (``deliver``), ``messaging.destination.name`` and ``.partition.id``, ``messaging.message.id``,
     ``sharedlog.player``, ``sharedlog.target``, ``sharedlog.redelivery``.
     Thread-safe.
@@ -145,8 +145,8 @@ class TracingConsumerObserver(ConsumerObserver):
         sharedlog.Consumer(log, ..., observer=TracingConsumerObserver())
 
     Of kind consumer, with a link to the publisher's span: a consumer's work has a trace of its
-    own. What the function publishes carries the span's context. One that runs again has a span
-    each time; one that raises has status error. Attributes as ``process``, and
+    own. Messages that the function publishes carry the span's context. Each run has a span; if it
+    raises, the span has status error. Attributes as ``process``, and
     ``sharedlog.consumer``. Thread-safe.
     """
 
@@ -181,10 +181,10 @@ class TracingConsumerObserver(ConsumerObserver):
 
 @contextmanager
 def process(message: Message) -> Iterator[trace.Span]:
-    """Have a span ``process STREAM`` current, which links to who published the message.
+    """Make a span ``process STREAM`` current, with a link to the message's publisher.
 
-    A link, since a follower's own work has a trace of its own, and may be about many messages;
-    ``message_context`` is for those who want a child. In a thread or a task.
+    It is a link because a follower's work has a trace of its own, and may cover many messages. For
+    a child span use ``message_context``. In a thread or a task.
     """
     with trace.get_tracer("sharedlog").start_as_current_span(
         f"process {message.stream}",
@@ -202,7 +202,7 @@ def process(message: Message) -> Iterator[trace.Span]:
 
 
 def message_context(message: Message) -> Context:
-    """Return the trace context of who published a message; an empty one if it has none."""
+    """Return the trace context of a message's publisher; an empty one if it has none."""
     return _context(*_carried(message))
 
 
@@ -214,7 +214,7 @@ def _carried(message: Message) -> tuple[str, str]:
 
 
 def _carrying(span: trace.Span) -> tuple[str, str]:
-    """Return what says that a span is the parent: a traceparent, and a tracestate."""
+    """Return the headers that make a span the parent: a traceparent, and a tracestate."""
     carrier: dict[str, str] = {}
     _W3C.inject(carrier, trace.set_span_in_context(span))
     parent, state = carrier.get("traceparent", ""), carrier.get("tracestate", "")

@@ -2,6 +2,6 @@
 
 - ``log``: what ``sharedlog.aio.open`` returns; ``threads``: where it blocks.
 - ``publisher``: single messages of any task; ``producer``: transactions; ``outbox``: those of
-  the application's database; ``following``: messages as they are committed;
+  the application's database; ``following``: committed messages, as they come;
   ``rounds``: the threads that sweep and trim.
 """

@@ -21,7 +21,7 @@ _SLICE_S = 1.0
 
 
 class Following:
-    """What ``log.follow`` returns: as ``sharedlog.Following``, for one task.
+    """An asynchronous ``sharedlog.Following``, for one task; ``log.follow`` returns it.
 
     It begins when it is entered or first iterated. A task that is cancelled while it waits loses
     no message: the next one that iterates gets it.
@@ -48,7 +48,7 @@ class Following:
         return self
 
     async def __anext__(self) -> Message:
-        """Return the next message; waits for it. Ends once it is closed."""
+        """Wait for the next message and return it. Ends once it is closed."""
         ready = self._ready
         while not ready:
             if self._closed:
@@ -68,11 +68,11 @@ class Following:
             raise
 
     async def done(self, place: Message | Position) -> None:
-        """Say that this message, and all that were delivered before it, are not wanted again."""
+        """Say that this message, and all that were delivered before it, are done."""
         await self._threads.run((await self._begun()).done, place)
 
     async def close(self) -> None:
-        """End, with the hold moved behind what was done; idempotent."""
+        """End, and move the hold after what is done; idempotent."""
         self._closed = True
         if self._ending is None:
             if self._threads.closed:
@@ -109,7 +109,7 @@ class Following:
         self._begins = True
         return await asyncio.shield(self._threads.begin(self._open))
 
-    # In threads: what they find is kept before anybody is told, and lost with no task.
+    # In threads: what they find is kept before a task gets it, so that no cancellation loses it.
 
     def _open(self) -> sync.Following:
         with self._working:

@@ -80,7 +80,7 @@ class Log:
         headers: Headers | None = None,
         about: About | None = None,
     ) -> Position:
-        """Append one message, and return its position once it is durable, and committed.
+        """Append one message, and return its position once it is committed and durable.
 
         Messages of tasks that publish at the same time share an append.
         """
@@ -102,7 +102,7 @@ class Log:
         headers: Headers | None = None,
         about: About | None = None,
     ) -> Position:
-        """Publish a call: players have ``method`` called with ``request`` at each target."""
+        """Publish a call: players call ``method`` with ``request`` at each target."""
         return await self.publish(stream, request, key, headers, called(method, request, about))
 
     async def _publish(
@@ -129,7 +129,7 @@ class Log:
         *,
         fence: Fence | None = None,
     ) -> None:
-        """Append a message in a transaction of the application's, which commits it, or does not.
+        """Append a message in a transaction of the application, which commits it or rolls it back.
 
         As ``sharedlog.Log.append_in``, for aiosqlite, psycopg's ``AsyncConnection``, SQLAlchemy's
         ``AsyncConnection`` and ``AsyncSession`` over them, and what ``rifl.aio.transaction``
@@ -149,7 +149,7 @@ class Log:
             await place.observers.published_aio(name_of(stream), about, append)
 
     async def settle(self, unknown: AppendUnknown) -> Position:
-        """Return where a message is of which this log said ``AppendUnknown``."""
+        """Return the position of a message after this log raised ``AppendUnknown`` for it."""
         return await self._publisher.settle(ticket_of(unknown))
 
     def producer(self, name: str | None = None, *, fence: Fence | None = None) -> Producer:
@@ -157,7 +157,7 @@ class Log:
         return Producer(self._inner.producer(name, fence=fence), self._threads)
 
     async def raise_fence(self, name: str) -> Fence:
-        """Raise a fence, and return it as it now is."""
+        """Raise a fence, and return it: writers with a lower number append nothing more."""
         return await self._threads.run(self._inner.raise_fence, name)
 
     async def retire(self, producer: int) -> int:
@@ -187,15 +187,15 @@ class Log:
     async def read(
         self, stream: str | Stream, substream: int, after: After = None, limit: int = AT_ONCE
     ) -> list[Message]:
-        """Read committed messages of a substream once; none: there are none behind ``after``."""
+        """Read committed messages of a substream once; an empty list: none follow ``after``."""
         return await self._threads.run(self._inner.read, stream, substream, after, limit)
 
     async def holds(self, name: str | None = None) -> list[Hold]:
-        """Return the holds of followers, or of one name: who keeps what from being trimmed."""
+        """Return the holds of all followers, or of one name: what each keeps from being trimmed."""
         return await self._threads.run(self._inner.holds, name)
 
     async def drop_hold(self, name: str) -> list[Hold]:
-        """Have a name's holds keep nothing any more; its follower gets ``TrimmedLog``."""
+        """Drop a name's holds, so that they keep nothing; its follower gets ``TrimmedLog``."""
         return await self._threads.run(self._inner.drop_hold, name)
 
     async def forget_hold(self, name: str) -> list[Hold]:
@@ -203,7 +203,7 @@ class Log:
         return await self._threads.run(self._inner.forget_hold, name)
 
     async def trim(self, retention: timedelta | None = None) -> TrimOutcome:
-        """Trim what is older than the streams' retention, and than ``retention``; once."""
+        """Trim once what is older than the streams' retention, and than ``retention``."""
         return await self._threads.run(self._inner.trim, retention)
 
     def trim_every(
@@ -228,7 +228,7 @@ class Log:
         return Trimming(self._inner.trim_every(every, retention, tell_soon))
 
     def sweeper(self, silent: timedelta = SILENT) -> Sweeper:
-        """Return what rolls back transactions whose program died, while it is entered."""
+        """Return a context manager that rolls back transactions of crashed programs."""
         return Sweeper(self._inner.sweeper(silent))
 
     async def close(self) -> None:

@@ -35,7 +35,7 @@ class Outbox:
         headers: Headers | None = None,
         about: About | None = None,
     ) -> None:
-        """Have a message be published if the transaction commits, once; never if it does not."""
+        """Publish a message once if the transaction commits, and never if it does not."""
         log = self._log._inner
         placing, observers = log._placing, log._place.observers
 

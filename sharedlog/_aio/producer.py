@@ -108,7 +108,7 @@ class Producer:
         return Transaction(self, seq, follows)
 
     async def last(self) -> int:
-        """Ask the log for the name's highest seq, and go on from there; 0: there is none."""
+        """Read the name's highest seq from the log, and go on from it; 0: there is none."""
         return await self.run(self.inner.last)
 
     async def begin(self, seq: int | None, follows: int | None) -> _Turn:
@@ -195,12 +195,12 @@ class Transaction:
 
     @property
     def positions(self) -> list[Position]:
-        """Where the messages are, in the order in which they were published; once committed."""
+        """The positions of the messages, in the order of publishing; after the commit."""
         return self._inner.positions
 
     @property
     def committed(self) -> bool | None:
-        """Whether it is; None: that is not known."""
+        """Whether it is committed; None: unknown."""
         return self._inner.committed
 
     @property

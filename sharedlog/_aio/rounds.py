@@ -10,14 +10,14 @@ from sharedlog._log.trimming import Trimming as SyncTrimming
 
 
 class Trimming:
-    """What ``log.trim_every`` returns: it trims until it is closed. An async context manager."""
+    """A trimmer that works until it is closed; an async context manager (``log.trim_every``)."""
 
     def __init__(self, inner: SyncTrimming) -> None:
         """Use ``log.trim_every``."""
         self._inner = inner
 
     async def close(self) -> None:
-        """Stop, and let another one take over at once; idempotent. Waits for what runs."""
+        """Stop, after the round that runs; another one takes over at once. Idempotent."""
         await in_thread(self._inner.close)
 
     async def __aenter__(self) -> Trimming:
@@ -43,15 +43,15 @@ class Sweeper:
 
     @property
     def works(self) -> bool:
-        """Whether it is this one of the log's sweepers that does the work, as it last knew."""
+        """Whether this one of the log's sweepers does the work, as far as it knows."""
         return self._inner.works
 
     async def round(self) -> list[int]:
-        """Look once, and return the producers that were retired."""
+        """Look once, and return the producers that it retired."""
         return await in_thread(self._inner.round)
 
     async def close(self) -> None:
-        """End the rounds; another one goes on at once. Waits for what runs."""
+        """End the rounds, after the one that runs; another sweeper takes over at once."""
         await in_thread(self._inner.close)
 
     async def __aenter__(self) -> Sweeper:

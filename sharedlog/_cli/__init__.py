@@ -8,8 +8,7 @@
 - ``querying``: queries of Spark, what they committed and have read.
 - ``serving``: a log over gRPC.
 - ``playing``: a log into gRPC services; ``letters``: the messages that were given up.
-- ``shown``: messages, tables and progress, as they are printed; ``given``: times and durations,
-  as they are given.
+- ``shown``: prints messages, tables and progress; ``given``: reads times and durations.
 """
 
 from _rifl_ground.exits import ExitCode

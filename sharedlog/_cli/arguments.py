@@ -32,9 +32,9 @@ from sharedlog._outbox.outbox import NAME as OUTBOX
 from sharedlog._player.declared import PLAYER, STREAM
 
 _RESTORED = """\
-Every position that a follower kept outside of the log is refused from now on, every earlier
-producer has ended, and what was pending is rolled back. What was appended after the backup is
-lost, and may have been delivered. Stop everything that has the log open first."""
+From now on the log refuses every position that a follower keeps outside of it, and every earlier
+producer. What was pending is rolled back. What was appended after the backup is lost, and may
+have been delivered. First stop all programs that have the log open."""
 
 
 def restored(arguments: argparse.Namespace) -> int:
@@ -45,7 +45,7 @@ def restored(arguments: argparse.Namespace) -> int:
 
 
 def accept_loss(arguments: argparse.Namespace) -> int:
-    """Have a log go on that stopped since it lacks something; nothing where it has not."""
+    """Make a log that stopped since it lacks something usable; raises if it has not stopped."""
     _warned(arguments)
     found = accept(arguments.url, arguments.timeout)
     if found is None:
@@ -55,7 +55,7 @@ def accept_loss(arguments: argparse.Namespace) -> int:
 
 
 def defragment(arguments: argparse.Namespace) -> int:
-    """Give back what is free in an etcd cluster, once, or on a schedule until a signal comes."""
+    """Defragment an etcd cluster, once, or on a schedule until a signal comes."""
     if arguments.every is None:
         return _defragment(arguments)
     with until_signal() as stopped:
@@ -86,16 +86,16 @@ def _warned(arguments: argparse.Namespace) -> None:
 
 
 _ABOUT = """
-Look into a shared log and operate it, also beside the programs that use it. An error is one line
-on standard error.
+Inspect and operate a shared log, also while programs use it. An error is one line on standard
+error.
 """
 _EXIT_CODES = """
 exit codes: 0 done; 1 the log cannot be read or written; 2 wrong usage, or --yes is missing;
-3 what is asked for is trimmed, of another log, or was taken over; 4 no such log, stream, hold,
-producer or outbox; 5 an extra is not installed; 6 the log is damaged; 130, 143 a signal came
-before the end
+3 the position is trimmed or of another log, or another program took over; 4 no such log, stream,
+hold, producer or outbox; 5 an extra is not installed; 6 the log is damaged; 130, 143 a signal
+came before the end
 """
-_URL = "sqlite:///file (four slashes: from the root), redis://..., as sharedlog.open has it"
+_URL = "sqlite:///file (four slashes: from the root), redis://... and so on, as for sharedlog.open"
 _AFTER = "beginning, end, a position, a time, or 15m (ago)"
 
 
@@ -115,7 +115,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_opening(url)
     url.set_defaults(opens=True)
     sure = argparse.ArgumentParser(add_help=False)
-    sure.add_argument("--yes", action="store_true", help="really")
+    sure.add_argument("--yes", action="store_true", help="confirm")
     _add_operating(commands, url, sure)
     _add_players(commands, url, sure)
     _add_messages(commands, url)
@@ -128,7 +128,7 @@ def _add_opening(parser: argparse.ArgumentParser) -> None:
         type=duration,
         default=timedelta(seconds=10),
         metavar="TIME",
-        help="how long a server that does not answer is asked again (10s)",
+        help="how long to retry while a server does not answer (10s)",
     )
     parser.add_argument(
         "--keys",
@@ -143,30 +143,32 @@ def _add_operating(
     url: argparse.ArgumentParser,
     sure: argparse.ArgumentParser,
 ) -> None:
-    create = commands.add_parser("create", parents=[url], help="make a log where there is none")
+    create = commands.add_parser("create", parents=[url], help="make a new log")
     create.set_defaults(run=operating.create, opens=False)
 
     streams = commands.add_parser("streams", parents=[url], help="list streams, or create one")
     streams.add_argument("--create", metavar="NAME")
-    streams.add_argument("--substreams", type=some, metavar="N", help="how many, for good (8)")
+    streams.add_argument("--substreams", type=some, metavar="N", help="how many; fixed (8)")
     streams.add_argument("--retention", type=duration, metavar="TIME", help="kept at least (1d)")
     streams.set_defaults(run=operating.streams)
 
     holds = commands.add_parser(
-        "holds", parents=[url, sure], help="who keeps what from being trimmed"
+        "holds", parents=[url, sure], help="followers, and what each keeps from being trimmed"
     )
     which = holds.add_mutually_exclusive_group()
-    which.add_argument("--drop", metavar="NAME", help="it keeps nothing any more, and is told so")
+    which.add_argument(
+        "--drop", metavar="NAME", help="it keeps nothing any more; its follower gets an error"
+    )
     which.add_argument("--forget", metavar="NAME", help="the name begins anew")
     holds.set_defaults(run=operating.holds)
 
     consumers = commands.add_parser(
-        "consumers", parents=[url], help="who has which substream, and how far it is"
+        "consumers", parents=[url], help="which process has which substream, and its position"
     )
     which = consumers.add_mutually_exclusive_group()
-    which.add_argument("--resume", metavar="NAME", help="let what is stopped or paused go on")
-    which.add_argument("--pause", metavar="NAME", help="have all its processes stop")
-    which.add_argument("--reset", metavar="NAME", help="have it go on from --to")
+    which.add_argument("--resume", metavar="NAME", help="resume what is stopped or paused")
+    which.add_argument("--pause", metavar="NAME", help="stop consuming in all its processes")
+    which.add_argument("--reset", metavar="NAME", help="move it to --to")
     consumers.add_argument(
         "--to",
         type=after,
@@ -175,38 +177,41 @@ def _add_operating(
     )
     consumers.set_defaults(run=attending.consumers)
 
-    run = commands.add_parser("run", help="run a consumer of yours, until a signal")
+    run = commands.add_parser("run", help="run your consumer, until a signal")
     run.add_argument("consumer", metavar="MODULE:CONSUMER", help="a sharedlog.Consumer there")
     run.add_argument(
         "--processes",
         type=int,
         default=1,
         metavar="N",
-        help="with 2 or more, one that dies or exits is started again, later and later; "
-        "1 runs in this process, and is not (1)",
+        help="with 2 or more, one that crashes or exits is restarted after growing pauses; "
+        "1 runs in this process, without restarts (1)",
     )
     run.add_argument(
         "--start",
         type=after,
         metavar="PLACE",
-        help=f"where it begins, if its name is new: {_AFTER} (as the module says)",
+        help=f"where it begins if its name is new: {_AFTER} (as in the module)",
     )
     run.add_argument("--child", type=int, metavar="FD", help=argparse.SUPPRESS)
     run.set_defaults(run=consuming.run, opens=False)
 
     trim = commands.add_parser("trim", parents=[url], help="remove messages that are not needed")
     trim.add_argument(
-        "--retention", type=duration, metavar="TIME", help="for longer than the streams say"
+        "--retention", type=duration, metavar="TIME", help="keep for longer than the streams say"
     )
     trim.add_argument(
-        "--every", type=schedule, metavar="TIME", help="again and again; of several, one does"
+        "--every",
+        type=schedule,
+        metavar="TIME",
+        help="repeat at this interval; of several processes one works",
     )
     trim.set_defaults(run=operating.trim)
 
     relay = commands.add_parser(
         "relay",
         parents=[url, sure],
-        help="append what programs put into an outbox of their database",
+        help="append the messages of an outbox in a database",
     )
     relay.add_argument(
         "--from",
@@ -217,11 +222,13 @@ def _add_operating(
     )
     relay.add_argument("--outbox", default=OUTBOX, metavar="NAME", help=f"({OUTBOX})")
     which = relay.add_mutually_exclusive_group()
-    which.add_argument("--once", action="store_true", help="what waits now; else until a signal")
+    which.add_argument(
+        "--once", action="store_true", help="relay what waits now, and end (until a signal)"
+    )
     which.add_argument(
         "--adopt",
         action="store_true",
-        help="have the outbox go on with this log, which was restored, or is another one; no more",
+        help="only bind the outbox to this log, which was restored, or is another one",
     )
     relay.set_defaults(run=operating.relay)
 
@@ -229,23 +236,23 @@ def _add_operating(
         "producers", parents=[url], help="producers that have something pending"
     )
     shown = producers.add_mutually_exclusive_group()
-    shown.add_argument("--all", action="store_true", help="all that were ever granted")
+    shown.add_argument("--all", action="store_true", help="all producers")
     shown.add_argument("--named", action="store_true", help="the named ones, and their highest seq")
     producers.set_defaults(run=operating.producers)
 
     queries = commands.add_parser(
-        "queries", parents=[url, sure], help="what Spark's queries committed, and have read"
+        "queries", parents=[url, sure], help="what Spark queries have committed and read"
     )
     which = queries.add_mutually_exclusive_group()
     which.add_argument("--abandon", metavar="NAME", help="roll back what its batch has pending")
     which.add_argument("--forget", metavar="NAME", help="the name begins anew")
     which.add_argument(
-        "--forget-schema", metavar="STREAM", help="the next query says which columns values have"
+        "--forget-schema", metavar="STREAM", help="the next query declares the columns"
     )
     queries.set_defaults(run=querying.queries)
 
     retire = commands.add_parser(
-        "retire", parents=[url, sure], help="end a producer, rolling back what is pending"
+        "retire", parents=[url, sure], help="end a producer, and roll back what it has pending"
     )
     retire.add_argument("producer", type=int, metavar="PRODUCER")
     retire.set_defaults(run=operating.retire)
@@ -283,9 +290,9 @@ def _add_operating(
     accept.set_defaults(run=accept_loss, opens=False)
 
     tidy = commands.add_parser(
-        "defragment", parents=[url], help="etcd: compact, defragment each member, disarm its alarm"
+        "defragment", parents=[url], help="etcd: compact, defragment each member, disarm alarms"
     )
-    tidy.add_argument("--every", type=schedule, metavar="TIME", help="again and again")
+    tidy.add_argument("--every", type=schedule, metavar="TIME", help="repeat at this interval")
     tidy.set_defaults(run=defragment, opens=False)
 
 
@@ -294,45 +301,53 @@ def _add_players(
     url: argparse.ArgumentParser,
     sure: argparse.ArgumentParser,
 ) -> None:
-    targets = commands.add_parser("targets", parents=[url], help="what players call, and how it is")
-    targets.add_argument("--player", metavar="NAME", help="of this one (all)")
+    targets = commands.add_parser(
+        "targets", parents=[url], help="the targets of players, and their states"
+    )
+    targets.add_argument("--player", metavar="NAME", help="only of this player (all)")
     targets.set_defaults(run=playing.targets)
 
     order = argparse.ArgumentParser(add_help=False, parents=[url])
     order.add_argument("target", metavar="TARGET")
     order.add_argument("--player", default=PLAYER, metavar="NAME", help=f"({PLAYER})")
-    order.add_argument("--by", default="", metavar="WHO", help="who decides so (the user)")
+    order.add_argument("--by", default="", metavar="WHO", help="who decides it (the user)")
     order.add_argument("--why", default="", metavar="TEXT")
 
-    pause = commands.add_parser("pause", parents=[order], help="a target is sent nothing")
+    pause = commands.add_parser("pause", parents=[order], help="send a target nothing")
     pause.set_defaults(run=playing.pause, ordered="pause")
 
-    resume = commands.add_parser("resume", parents=[order], help="one that stopped goes on, too")
+    resume = commands.add_parser(
+        "resume", parents=[order], help="resume a paused or stopped target"
+    )
     resume.add_argument(
-        "--adopt", action="store_true", help="with the store that answers there (--why)"
+        "--adopt", action="store_true", help="accept the store that answers there (needs --why)"
     )
     resume.set_defaults(run=playing.resume, ordered="resume")
 
     skip = commands.add_parser(
-        "skip", parents=[order, sure], help="a target is not called with one message"
+        "skip", parents=[order, sure], help="do not call a target with one message"
     )
-    skip.add_argument("--position", type=position, metavar="POSITION", help="(where it stopped)")
+    skip.add_argument(
+        "--position", type=position, metavar="POSITION", help="(the one where it stopped)"
+    )
     skip.add_argument("--substream", metavar="STREAM/N", help="of the position")
     skip.set_defaults(run=playing.skip, ordered="skip")
 
     replay = commands.add_parser(
-        "replay", parents=[order, sure], help="a target takes a log anew, from a place on"
+        "replay", parents=[order, sure], help="deliver a log to a target again, from a place on"
     )
     replay.add_argument("--after", type=after, default="beginning", metavar="PLACE", help=_AFTER)
     replay.set_defaults(run=playing.replay, ordered="replay")
 
-    dead = commands.add_parser("deadletters", parents=[url], help="messages that were given up")
-    dead.add_argument(
-        "--stream", default=STREAM, metavar="STREAM", help=f"of dead letters ({STREAM})"
+    dead = commands.add_parser(
+        "deadletters", parents=[url], help="list, show or retry dead letters"
     )
-    dead.add_argument("--of", metavar="NAME", help="of list: only this target's or consumer's")
-    dead.add_argument("--to", metavar="STREAM", help="of retry: into this one (its own)")
-    dead.add_argument("--yes", action="store_true", help="of retry: really")
+    dead.add_argument(
+        "--stream", default=STREAM, metavar="STREAM", help=f"with the dead letters ({STREAM})"
+    )
+    dead.add_argument("--of", metavar="NAME", help="list: only this target's or consumer's")
+    dead.add_argument("--to", metavar="STREAM", help="retry: publish to this one (its own)")
+    dead.add_argument("--yes", action="store_true", help="retry: confirm")
     dead.add_argument("action", choices=("list", "show", "retry"))
     dead.add_argument("position", type=position, nargs="?", metavar="POSITION")
     dead.set_defaults(run=letters.dead_letters)
@@ -349,30 +364,37 @@ def _add_messages(
     )
     shown = argparse.ArgumentParser(add_help=False, parents=[chosen])
     shown.add_argument(
-        "--uncommitted", action="store_true", help="what is pending or rolled back, too, marked"
+        "--uncommitted",
+        action="store_true",
+        help="also print pending and rolled-back messages, marked",
     )
     shown.add_argument("--color", choices=("auto", "always", "never"), default="auto")
 
     publish = commands.add_parser("publish", parents=[stream], help="append a message")
     publish.add_argument(
-        "value", nargs="?", metavar="VALUE", help="without it each line of standard input is one"
+        "value",
+        nargs="?",
+        metavar="VALUE",
+        help="by default each line of standard input is a message",
     )
     publish.add_argument("--key", metavar="KEY", help="messages of one key are in one substream")
     publish.add_argument("--header", type=header, action="append", default=[], metavar="NAME=VALUE")
     publish.set_defaults(run=messages.publish)
 
-    read = commands.add_parser("read", parents=[shown], help="messages behind a place")
+    read = commands.add_parser("read", parents=[shown], help="print the messages after a place")
     read.add_argument("--after", type=after, default="beginning", metavar="PLACE", help=_AFTER)
     read.add_argument("--limit", type=some, default=100, metavar="N", help="at most (100)")
     read.set_defaults(run=messages.read)
 
-    tail = commands.add_parser("tail", parents=[shown], help="the last messages")
+    tail = commands.add_parser("tail", parents=[shown], help="print the last messages")
     tail.add_argument("-n", "--lines", type=count, default=10, metavar="N", help="how many (10)")
-    tail.add_argument("-f", "--follow", action="store_true", help="and what comes behind them")
+    tail.add_argument(
+        "-f", "--follow", action="store_true", help="then print new ones as they come"
+    )
     tail.set_defaults(run=messages.tail)
 
     export = commands.add_parser(
-        "export", parents=[chosen], help="all messages of a stream, to a Parquet file"
+        "export", parents=[chosen], help="write the messages of a stream to a Parquet file"
     )
     export.add_argument("--out", type=Path, required=True, metavar="FILE.parquet")
     export.add_argument("--after", type=after, default="beginning", metavar="PLACE", help=_AFTER)

@@ -23,7 +23,7 @@ from sharedlog._core.position import Position
 _LOOK_S, _PATIENCE_S = 0.1, 30.0
 # What a process says on its pipe: its consumer was closed; no other process does better.
 _CLOSED, _LASTS = b".", b"!"
-# Before one that died is started again: doubled, up to that, unless it ran for so long.
+# The pause before a crashed one is started again: doubled, up to that, unless it ran so long.
 _SHORTEST_S, _LONGEST_S, _LIVED_S = 1.0, 30.0, 60.0
 
 
@@ -76,11 +76,11 @@ def _told_why(
 
 
 def supervise(command: Sequence[str], processes: int) -> int:
-    """Keep so many processes running; start one that died or exited again, later and later.
+    """Keep so many processes running; restart one that crashed or exited, after growing pauses.
 
     Each has a pause of its own. All end, and its code is returned, if one says on its pipe that its
-    consumer was closed, or that no other process does better. They end when their standard input
-    does, so that none outlives this process.
+    consumer was closed, or that a restart does not help. They end when their standard input does,
+    so that none outlives this process.
     """
     places = [_Place(command) for _ in range(processes)]
     with until_signal() as stopped:
@@ -128,7 +128,7 @@ class _Place:
         if now_s - running.began_s > _LIVED_S:
             self._pause_s = _SHORTEST_S
         # A handler may exit with 0, too.
-        how = f"exited with {code}" if code >= 0 else f"died of signal {-code}"
+        how = f"exited with {code}" if code >= 0 else f"was killed by signal {-code}"
         sys.stderr.write(
             f"sharedlog: process {running.process.pid} {how}: "
             f"another one starts in {self._pause_s:g} s\n"

@@ -263,7 +263,7 @@ def _hold_object(hold: Hold, now_us: int, incarnation: str) -> dict[str, Any]:
 
 
 def really(arguments: argparse.Namespace, what: str) -> None:
-    """Refuse what cannot be undone, unless it was said twice."""
+    """Refuse what cannot be undone, unless ``--yes`` was given."""
     if not arguments.yes:
         raise CommandRefused(f"nothing was done: {what} say --yes", ExitCode.USAGE)
 

@@ -60,7 +60,7 @@ _MOST_SKIPS = 1_000
 def add_play_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of a player."""
     parser.add_argument("--log", required=True, metavar="URL", dest="url", help="the log's URL")
-    parser.add_argument("--name", default=PLAYER, help="of several of one name, one sends")
+    parser.add_argument("--name", default=PLAYER, help="of several with one name, one sends")
     parser.add_argument(
         "--config",
         type=Path,
@@ -68,11 +68,11 @@ def add_play_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.toml",
         help="its targets; read again when it changes, and at SIGHUP",
     )
-    parser.add_argument("--metrics", metavar="HOST:PORT", help="Prometheus metrics over HTTP")
+    parser.add_argument("--metrics", metavar="HOST:PORT", help="serve Prometheus metrics over HTTP")
     parser.add_argument(
         "--status",
         metavar="[HOST:]PORT",
-        help="a page of its targets over HTTP, without a host for this machine alone",
+        help="serve a page of its targets over HTTP; default host: this machine alone",
     )
 
 

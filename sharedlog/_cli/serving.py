@@ -49,17 +49,17 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
         "--tokens-file",
         type=Path,
         metavar="FILE",
-        help="lines NAME TOKEN: a caller shows one of them, or a certificate; else what "
+        help="lines NAME TOKEN: a caller sends a token, or has a certificate; default: what "
         f"{_TOKENS} holds, or the file that {_TOKENS_FILE} names",
     )
     parser.add_argument(
         "--rights",
         type=Path,
         metavar="FILE.toml",
-        help="who may do what, and how much; without it who is let in may do everything",
+        help="who may do what, and how much; default: an admitted caller may do everything",
     )
     parser.add_argument(
-        "--metrics", metavar="HOST:PORT", help="Prometheus metrics over HTTP: of the log, too"
+        "--metrics", metavar="HOST:PORT", help="serve Prometheus metrics over HTTP, also of the log"
     )
     parser.add_argument(
         "--trim-every",
@@ -70,14 +70,14 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-sweep",
         action="store_true",
-        help="do not roll back what programs that died have left pending",
+        help="do not roll back what crashed programs left pending",
     )
 
 
 def serve(arguments: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT. Prints the address as one line when it listens.
 
-    And a second one, ``metrics HOST:PORT``, where those are served.
+    With ``--metrics`` it prints a second line, ``metrics HOST:PORT``.
     """
     _, _, port = arguments.listen.rpartition(":")
     if port.isdecimal() and int(port) > _MOST_PORT:

@@ -22,10 +22,10 @@ def await_consumer(
 ) -> bool:
     """Wait until a consumer has committed its effects through a message; False: it has not yet.
 
-    ``position``: of a message of ``stream``, as ``log.publish`` returned it. Known half a second
-    after the commit, as the consumer's holds tell it; also of a log that is opened over gRPC.
-    Raises ``LogForked`` for a position of another log, ``NoSuchStream``, and ``InvalidRequest``
-    for a stream that the consumer does not follow (over gRPC that is not known: False).
+    ``position``: of a message of ``stream``, as ``log.publish`` returned it. The consumer's holds
+    tell of a commit about half a second later, also over gRPC. Raises ``LogForked`` for a position
+    of another log, ``NoSuchStream``, and ``InvalidRequest`` for a stream that the consumer does
+    not follow. Over gRPC that is unknown, and the result is False.
     """
     if not isinstance(position, Position):
         raise InvalidRequest(f"position={position!r:.100}: it is what log.publish returned")

@@ -28,7 +28,7 @@ def configure_by(
 ) -> None:
     """Call the function with a connection that is lent to it.
 
-    ``passed``: the driver's errors, which are raised as they are. Raises ``InvalidRequest`` for
+    ``passed``: the driver's errors, which pass unchanged. Raises ``InvalidRequest`` for
     what else the function raises.
     """
     loan = Loan(_configured)

@@ -92,10 +92,10 @@ _SLICE_S = 0.1
 
 
 class Consumer:
-    """Calls functions with the messages of streams, each once, in the order of each substream.
+    """A consumer: it calls functions with the messages of streams, in the order of each substream.
 
     A function's effects in its database, and what it publishes, are there once for each message,
-    whatever is killed. ``run`` in any number of processes: they share the substreams.
+    whatever process crashes. Call ``run`` in any number of processes: they share the substreams.
     """
 
     def __init__(
@@ -118,25 +118,25 @@ class Consumer:
         """``store``: the database of the effects, ``sqlite:///FILE``,
         ``postgresql://HOST/DATABASE`` or ``redis://HOST``; or ``"log"``: the log has the state.
 
-        ``start``: where a consumer begins whose name is new: ``"beginning"``, ``"end"``, behind
-        what was appended until a moment, or behind a message of the one stream that it follows (in
-        other substreams behind its commit). ``attempts``: after so many a message is published to
-        the stream ``dead_letters``; without one its substream stops, until ``sharedlog consumers
-        --resume``. ``batch``: messages of one transaction at most. ``lease``: a process that is
-        not heard of for so long is taken for gone. ``standby``: the state of substreams that other
-        processes have is kept in memory, too, so that a take-over need not read it. ``configure``:
-        called with each new connection to the store, of sqlite3 or psycopg, before handlers use
-        it: for functions, collations, adapters and settings. It leaves no transaction open. In
-        the thread that uses the connection, which waits for it.
+        ``start``: where a consumer with a new name begins: ``"beginning"``, ``"end"``, a time (it
+        begins after what was appended until then), or a position of the one stream that it
+        follows (in other substreams it begins after that commit). ``attempts``: after so many a
+        message is published to the stream ``dead_letters``. Without that its substream stops, until
+        ``sharedlog consumers --resume``. ``batch``: messages of one transaction at most. ``lease``:
+        after so long without a sign of life, a process loses its substreams. ``standby``: also keep
+        the state of other processes' substreams in memory, so that a take-over need not read it.
+        ``configure``: called with each new connection of sqlite3 or psycopg to the store, before
+        handlers use it, in the thread that uses it: for functions, collations, adapters and
+        settings. It must leave no transaction open.
 
         ``concurrency``: so many functions of different substreams run at once in this process,
-        each in a transaction of its own, a substream's in order. With more than one, asynchronous
-        functions share one event loop, in a thread of its own, and others are called in so many
-        threads. Over SQLite one runs at a time, whatever is said here. PostgreSQL has one session
+        each in a transaction of its own; those of one substream run in order. With more than one,
+        asynchronous functions share one event loop, in a thread of its own, and others are called
+        in so many threads. Over SQLite one runs at a time in any case. PostgreSQL has one session
         for each and one more, in which a statement waits for a lock for a second at most.
 
-        Raises ``InvalidRequest``, ``NoSuchStream``, and for a log that is opened over gRPC
-        ``InvalidRequest``: consumers run where the log is opened itself.
+        Raises ``InvalidRequest``, also for a log over gRPC (a consumer opens the log itself), and
+        ``NoSuchStream``.
         """
         check_name(name, "consumer")
         if isinstance(streams, str) or not streams:
@@ -191,21 +191,22 @@ class Consumer:
         refuse_in_children(self, forked)
 
     def _begins_at(self, start: str | datetime | Position) -> None:
-        """Say where it begins, where its name is new; before it runs."""
+        """Set where it begins if its name is new; call it before ``run``."""
         begins = begins_of(start, self._settings.tags)
         self._settings = self._settings._replace(begins=begins)
 
     def on(self, stream: str, kind: Kind = None, *, batches: bool = False) -> Callable[[_H], _H]:
-        """Have a function called with each message of a stream, and its ``Effects``.
+        """Register a function that is called with each message of a stream, and its ``Effects``.
 
-        ``kind``: what it is called with: a protobuf class, ``bytes``, ``str``, or a function of
-        the value's bytes, such as ``json.loads``; ``None``: the ``Message``. It may be
-        asynchronous. What it raises undoes its effects, and it is called again.
+        ``kind``: the type of its first argument: a protobuf class, ``bytes``, ``str``, or a
+        function of the value's bytes, such as ``json.loads``; ``None``: the ``Message``. The
+        function can be asynchronous. If it raises, its effects are rolled back, and it is called
+        again.
 
         ``batches``: it is called with a list: the messages of one substream that wait, in their
-        order, as many as one transaction takes. What it raises undoes all of that; then it is
-        called with each alone, so that one message which fails keeps none of the others back.
-        Raises ``InvalidRequest``.
+        order, as many as fit one transaction. If it raises, all of that is rolled back. Then it is
+        called with each message alone, so that one that fails does not block the others. Raises
+        ``InvalidRequest``.
         """
         check_truth(batches, "batches")
 
@@ -216,12 +217,12 @@ class Consumer:
         return add
 
     def every(self, interval: timedelta) -> Callable[[_T], _T]:
-        """Have a function called with ``Effects`` again and again, for each substream.
+        """Register a timer: a function that is called with ``Effects`` at an interval.
 
-        By the clock of the process that has the substream, first so long after it has taken it;
-        between messages, in a transaction of its own: what it does to the database, and publishes,
-        is there once for each time. ``effects.message`` and ``effects.channel`` are none of its.
-        What it raises undoes its effects, and it is called again when it is due. Raises
+        For each substream, by the clock of the process that has it; the first call comes one
+        interval after the take-over. It runs between messages, in a transaction of its own: its
+        effects are there once for each time. ``effects.message`` and ``effects.channel`` raise. If
+        it raises, its effects are rolled back, and it is called again when it is next due. Raises
         ``InvalidRequest``.
         """
         if not isinstance(interval, timedelta) or interval <= timedelta(0):
@@ -242,7 +243,7 @@ class Consumer:
         options: Sequence[tuple[str, Any]] = (),
         interceptors: Sequence[Any] = (),
     ) -> None:
-        """Say how a service is called that handlers call by ``Effects.channel(target)``.
+        """Set how to call a service that handlers call by ``Effects.channel(target)``.
 
         The arguments are those of ``rifl.connect``. By default there are no credentials, and the
         secret is that of RIFL_SESSION_SECRET, or of the file that RIFL_SESSION_SECRET_FILE names.
@@ -251,13 +252,12 @@ class Consumer:
         self._services[target] = CalledService(credentials, secret, options, interceptors)
 
     def run(self) -> None:
-        """Consume until ``close`` is called, by another thread, a signal's handler, or a handler.
+        """Consume until ``close`` is called, by another thread, a signal handler, or a handler.
 
-        Raises ``StoreWentBack`` where the store was restored or wiped, ``LogForked``,
-        ``TrimmedLog`` where its hold was dropped, ``CorruptLog``, ``LogStopped``, and
-        ``InvalidRequest`` where the consumer runs with other streams; and ``StoreAway``
-        where the store cannot be opened. What the log or the store does not answer from then on
-        is tried again.
+        Raises ``StoreWentBack`` if the store was restored or wiped, ``TrimmedLog`` if its hold was
+        dropped, and ``InvalidRequest`` if the consumer runs with other streams. Raises
+        ``LogForked``, ``CorruptLog``, ``LogStopped``, and ``StoreAway`` if the store cannot be
+        opened. After that it retries while the log or the store does not answer.
         """
         self._alone(self._run)
 
@@ -268,10 +268,10 @@ class Consumer:
                     self._wait(work)
 
     def once(self) -> int:
-        """Consume what is there, and return how many messages that were; as ``run`` otherwise.
+        """Consume the messages that are there, and return how many this did; else as ``run``.
 
-        Where other processes run, each does its part. One that died lately is waited for, until
-        its lease is over.
+        If other processes run, each does its part. Waits until the lease of a crashed process is
+        over.
         """
         return self._alone(self._once)
 
@@ -288,7 +288,7 @@ class Consumer:
             return work.done
 
     def close(self) -> None:
-        """Have ``run`` return, once what runs is done; idempotent. Any thread."""
+        """Make ``run`` return after the function that runs; idempotent. Any thread."""
         self._closing.set()
 
     def _stops(self) -> bool:

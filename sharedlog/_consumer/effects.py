@@ -25,11 +25,11 @@ from sharedlog._log.placing import Headers, Placing
 
 
 class Effects:
-    """The transaction of a handler: its database and its outputs. Of no use once it returned.
+    """The transaction of a handler: its database and its outputs, until the handler returns.
 
-    ``connection``: of sqlite3 or psycopg, in a transaction that the consumer commits, with other
-    messages maybe; over Redis a pipeline of redis-py. ``state``: in place of it, where the log has
-    it. ``message``: as ``log.follow`` would give it, ``messages``: all of a batch.
+    ``connection``: of sqlite3 or psycopg, in a transaction that the consumer commits, maybe with
+    other messages; over Redis a pipeline of redis-py. ``state``: replaces it for a consumer whose
+    store is the log. ``message``: as from ``log.follow``. ``messages``: all of a batch.
     """
 
     def __init__(
@@ -62,17 +62,17 @@ class Effects:
 
     @property
     def message(self) -> Message:
-        """The message; ``InvalidRequest`` for a timer's function, and for one of batches."""
+        """The message; raises ``InvalidRequest`` in a timer, and in a handler of batches."""
         if self._message is None:
             raise InvalidRequest("a timer has no message, and a batch has effects.messages")
         return self._message
 
     @property
     def connection(self) -> Any:
-        """The transaction's; raises ``LogStopped`` in a child that the handler forked.
+        """The connection of the transaction.
 
-        ``InvalidRequest`` where the log has the state. Once the handler has ended, this and what
-        was made of it raise ``HandlerEnded``.
+        Raises ``InvalidRequest`` if the consumer's store is the log, and ``LogStopped`` in a forked
+        child. After the handler's end this, and objects made from it, raise ``HandlerEnded``.
         """
         if this_process() is not self._process:
             raise forked()
@@ -87,8 +87,8 @@ class Effects:
     def sqlalchemy(self) -> Any:
         """A ``sqlalchemy.Connection`` in the same transaction, for SQLite and PostgreSQL.
 
-        ``Session(effects.sqlalchemy)`` flushes where it is told to commit; rolling back is
-        ``InvalidRequest``, but for ``begin_nested``.
+        A ``Session(effects.sqlalchemy)`` only flushes on ``commit``. A rollback raises
+        ``InvalidRequest``, except within ``begin_nested``.
         """
         self.connection  # noqa: B018 - it may be used, and is from here on
         return self._calls.store.sqlalchemy()
@@ -96,12 +96,12 @@ class Effects:
     def channel(self, target: str) -> Any:
         """Return a channel for stubs, whose calls happen once, however often the handler runs.
 
-        Of ``grpc``, and in an async handler of ``grpc.aio``; the server's methods are deduplicated
-        by rifl. A handler that runs again gets the first answers. Unary calls. A call that is not
-        answered undoes the transaction, whatever the handler makes of it; an error that the
-        service has answered is an answer. Over SQLite a call comes before the first write of the
-        handler: ``CallAfterWrite``. Raises ``CallMismatch`` where the handler has made another
-        call when it ran before, ``InvalidRequest``, and what stubs raise.
+        A channel of ``grpc``, or in an async handler of ``grpc.aio``; rifl must deduplicate the
+        methods. Unary calls only. A handler that runs again gets the first answers. A call without
+        an answer rolls the transaction back, also if the handler catches the error; an error that
+        the service returns is an answer. Over SQLite, call before the first write, else
+        ``CallAfterWrite``. Raises ``CallMismatch`` if the handler made another call in an earlier
+        run, ``InvalidRequest``, and what stubs raise.
         """
         self._loan.check()
         if this_process() is not self._process:
@@ -115,10 +115,10 @@ class Effects:
 
     @property
     def state(self) -> MutableMapping[str, Any]:
-        """The state of the message's substream, of a consumer whose store is the log.
+        """The state of the message's substream, for a consumer whose store is the log.
 
-        Keys are texts, values bytes or what JSON has. What it returns is a copy: to change a
-        value, assign it. Raises ``InvalidRequest`` where the effects are in a database.
+        Keys are texts, values are bytes or JSON values. Reading returns a copy: to change a value,
+        assign it. Raises ``InvalidRequest`` if the effects are in a database.
         """
         if self._state is None:
             raise InvalidRequest("this consumer's effects are in a database: effects.connection")
@@ -132,14 +132,14 @@ class Effects:
         headers: Headers | None = None,
         about: About | None = None,
     ) -> None:
-        """Publish a message, if and once the transaction commits; arguments as ``Log.publish``.
+        """Publish a message once, if the transaction commits; arguments as ``Log.publish``.
 
-        A savepoint of the database's that is rolled back does not take it back: ``savepoint``
-        does.
+        Rolling back to a savepoint of the database does not take it back; leaving
+        ``effects.savepoint`` by an exception does.
 
-        Its ``causation_id`` is the position of the message, where nothing else is said, and of a
-        batch the last one's. Raises
-        ``InvalidRequest`` where the transaction has no room for it, and for what cannot be.
+        The default ``causation_id`` is the position of the handled message, of a batch that of the
+        last one. Raises ``InvalidRequest`` if the transaction has no room for it, and for invalid
+        arguments.
         """
         self._loan.check()
         cause = str(self.messages[-1].position) if self.messages else ""
@@ -173,7 +173,7 @@ class Effects:
             raise
 
     def savepoint(self) -> Savepoint:
-        """Have a block be undone as a whole, if an exception leaves it: ``with``, ``async with``.
+        """Roll a block back as a whole if an exception leaves it: ``with``, ``async with``.
 
         ::
 
@@ -181,9 +181,9 @@ class Effects:
                 effects.connection.execute(...)
                 effects.publish(...)
 
-        It takes back what the block has done to the database (over Redis: what it has queued; with
-        state in the log: its changes) and what it has published. The exception goes on. They nest.
-        Other tasks and threads of the handler do not enter one meanwhile: ``InvalidRequest``.
+        It takes back the block's changes of the database (over Redis: queued commands; with state
+        in the log: changes of it) and its published messages. The exception goes on. They nest.
+        If another task or thread of the handler enters one meanwhile: ``InvalidRequest``.
         """
         self._loan.check()
         if this_process() is not self._process:
@@ -191,16 +191,16 @@ class Effects:
         return Savepoint(self._open, lambda: (self._calls.store.savepoint(), self._savepoint()))
 
     def check(self) -> None:
-        """Raise ``Failed`` where the handler has left a savepoint open."""
+        """Raise ``Failed`` if the handler has left a savepoint open."""
         if self._open:
             raise Failed("the handler has left an effects.savepoint() open", counts=True)
 
     async def leave(self) -> None:
-        """The handler, which is async, has ended: what it has not awaited is cancelled."""
+        """End an async handler: calls that it has not awaited are cancelled."""
         await self._calls.leave()
 
     def end(self) -> None:
-        """The handler has returned, or raised: nothing of this is of use any more. Idempotent."""
+        """End the handler: from now on uses of this raise ``HandlerEnded``. Idempotent."""
         if self._loan.over or this_process() is not self._process:
             return
         self._loan.over = True
@@ -209,7 +209,7 @@ class Effects:
         self._calls.end()
 
     def take_back(self) -> None:
-        """Wait until nothing is in flight of what was lent, for a while; idempotent."""
+        """Wait for a while until no use of the lent objects is in flight; idempotent."""
         self.end()
         if this_process() is self._process:
             self._calls.store.take_back()

@@ -26,7 +26,7 @@ class Watchers:
         self._telling = threading.RLock()
 
     def __bool__(self) -> bool:
-        """Whether anybody watches."""
+        """Whether there is an observer."""
         return bool(self._observers)
 
     @classmethod

@@ -138,8 +138,9 @@ class RedisTransaction(redis.client.Pipeline):
             raise
         except BaseException as error:
             noted(error)
-            # Redis-py releases the connection, and the server's watches with it, also when a
-            # signal's handler interrupts it. The next command would use another connection.
+            # Redis-py releases the connection, and with that of what the server watches: also
+            # where something interrupts it, a signal's handler, say. The next command would go
+            # on with another one.
             self._ended = error
             raise
         finally:

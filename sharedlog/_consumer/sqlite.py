@@ -40,7 +40,7 @@ from sharedlog._core.errors import (
 from sharedlog._core.position import Position
 
 _BUSY_S = 5.0
-# Not what handlers would write, whose statements are looked at as they are prepared.
+# Not what handlers would write, whose statements are checked when they are prepared.
 BEGIN, COMMIT, _ROLLBACK = (
     "BEGIN IMMEDIATE -- sharedlog",
     "COMMIT -- sharedlog",

@@ -21,16 +21,16 @@ from sharedlog._log.resending import until_answered
 
 
 class StateView(Mapping[str, Any]):
-    """The state of one substream, as ``effects.state`` has it, at the last ``refresh``.
+    """A read-only view of one substream's ``effects.state``, as of the last ``refresh``.
 
     ``name``: of a consumer whose store is the log; ``stream``: one that it follows. The substream
-    is that of the messages with ``key``, or ``substream``. It is in memory as a whole. Any thread;
-    a refresh blocks the others' reads. It takes no part in the consumer, and keeps nothing from
+    is that of the messages with ``key``, or ``substream``. All of it is in memory. Any thread; a
+    refresh blocks reads of other threads. It is no part of the consumer, and keeps nothing from
     being trimmed.
 
     It is empty until the consumer has committed something there. Raises ``InvalidRequest`` for a
-    stream that the consumer does not follow, and for a log that is opened over gRPC;
-    ``NoSuchStream``; and as ``refresh``.
+    stream that the consumer does not follow, and for a log over gRPC; ``NoSuchStream``; and as
+    ``refresh``.
     """
 
     def __init__(
@@ -66,8 +66,9 @@ class StateView(Mapping[str, Any]):
     def refresh(self) -> None:
         """Read on to what is committed now: of each transaction all changes or none.
 
-        Raises ``LogUnavailable`` after the log's timeout, and can be called again; ``TrimmedLog``
-        if the consumer's hold was forgotten; ``SealedMessage``, ``CorruptLog``, ``NewerFormat``.
+        Raises ``LogUnavailable`` after the log's timeout, and can be called again. Raises
+        ``TrimmedLog`` if the consumer's hold was forgotten, ``SealedMessage``, ``CorruptLog``,
+        and ``NewerFormat``.
         """
         with self._locked():
             while until_answered(self._place, lambda: tried(self._changelog.read())):

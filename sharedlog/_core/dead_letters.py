@@ -1,4 +1,4 @@
-"""Dead letters as they are read: of a player's target (P7), or of a consumer (T5).
+"""Dead letters for readers: of a player's target (P7), or of a consumer (T5).
 
 A target's has the message's envelope as its value (``player/deadletters``). A consumer's is the
 message itself, with headers more: ``said``.

@@ -35,13 +35,13 @@ Value = bytes | bytearray | memoryview | str | ProtobufMessage
 
 
 class About(NamedTuple):
-    """What a publisher says of a message beside its value; nothing needs to be said.
+    """Properties of a message beside its value, all optional.
 
-    ``content_type``, ``schema_name``: of a value in bytes that is something known; a protobuf
-    message and a text say theirs themselves. ``trace_parent`` and ``trace_state``: W3C.
-    ``causation_id``: what caused the message, a position or a call. ``event_time_us``: when what
-    it tells of happened, microseconds since 1970; else when it is published. ``method``: of a
-    call, which players call with the value, as ``Log.publish_call`` says it.
+    ``content_type``, ``schema_name``: of a value in bytes; a protobuf message and a text have
+    their own. ``trace_parent`` and ``trace_state``: the W3C trace context. ``causation_id``: what
+    caused the message, a position or a call. ``event_time_us``: when the event happened,
+    microseconds since 1970; by default when it is published. ``method``: of a call, which players
+    call with the value; ``Log.publish_call`` sets it.
     """
 
     headers: Mapping[str, bytes | str] | None = None
@@ -55,7 +55,7 @@ class About(NamedTuple):
 
 
 def is_trace_parent(text: str) -> bool:
-    """Return whether this is a trace context as W3C has it."""
+    """Return whether this is a W3C ``traceparent``."""
     return _TRACE_PARENT.fullmatch(text) is not None
 
 

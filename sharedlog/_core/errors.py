@@ -53,50 +53,50 @@ class LogError(Exception):
 
 
 class InvalidRequest(LogError, ValueError):
-    """The request itself cannot be: too large, no such name, too many tags."""
+    """The request itself is invalid: too large, a wrong name, too many tags."""
 
 
 class ReentrantUse(LogError):
     """A call from within another one of the same thread or task: nothing of this was sent.
 
-    A logging handler, a finalizer or a signal's handler made it while its own thread was in the
-    middle of such a call, which it would wait for. Make it later, or hand it to another thread and
-    do not wait for that.
+    A logging handler, a finalizer or a signal handler made it during such a call of its own
+    thread: to wait for that call would be a deadlock. Make the call later, or in another thread,
+    and do not wait for that thread.
     """
 
 
 class CallAfterWrite(InvalidRequest):
-    """A handler has written, and then calls another service, over a database of one writer.
+    """A handler calls a service after it has written to a database with one writer.
 
-    Everybody else who writes it would wait for the service: calls come first. It was not sent.
+    All other writers would wait for the service. Call before you write. The call was not sent.
     """
 
 
 class HandlerEnded(InvalidRequest):
-    """A handler has ended, and a task, thread or function that it left uses what it was lent.
+    """A task, thread or function uses a handler's connection or effects after the handler ended.
 
-    Nothing of this was done. What the handler did is committed, or runs again, without it.
+    Nothing of this was done. The handler's own work is committed, or runs again, without it.
     """
 
 
 class CallMismatch(LogError):
-    """A handler that ran again makes another call than before: nothing was sent."""
+    """A handler that runs again makes another call than in its first run: nothing was sent."""
 
 
 class CallForgotten(LogError):
-    """A service no longer has what a call was sent under: whether it ran is not known.
+    """A service no longer knows the client of a call: it is unknown whether the call ran.
 
-    It is not sent again, as it may run again then.
+    It is not sent again, because it might run twice.
     """
 
     appended: bool | None = None
 
 
 class WrongTransaction(LogError):
-    """A transaction that cannot take an append with it: nothing of this request is in the log.
+    """The transaction cannot include an append: nothing of this request is in the log.
 
-    It is in another database than the log, in autocommit, failed, at another isolation level than
-    the log can be judged at, or its commit would not wait for the disk.
+    It is in another database than the log, in autocommit, or failed. Or its isolation level is not
+    supported, or its commit would not wait for the disk.
     """
 
 
@@ -107,19 +107,19 @@ class NoSuchOutbox(LogError):
 class OutboxWentBack(LogError):
     """The log has messages of an outbox that its database lacks, or has others in their place.
 
-    It was restored from a backup. Nothing more of it is appended.
+    The database was restored from a backup. No more of its messages are appended.
     """
 
 
 class StoreWentBack(LogError):
-    """A consumer's store has done less than it had done: it was restored, wiped, or is another.
+    """A consumer's store has lost work: it was restored, wiped, or is another one.
 
-    Going on would repeat what is in the log already. Nothing more of the shard is done.
+    Going on would repeat effects and messages. The consumer handles no more of this substream.
     """
 
 
 class StoreStopped(LogError):
-    """A sync of a consumer's store, or of an outbox's database, failed: it is not used any more.
+    """A disk sync of a consumer's store or of an outbox's database failed: it is no longer used.
 
     The last commit may not be on the disk. Look at the disk, then restart the process.
     """
@@ -128,26 +128,26 @@ class StoreStopped(LogError):
 
 
 class StoreAway(LogError):
-    """A consumer's store does not answer, or refuses what is asked for the moment.
+    """A consumer's store does not answer, or refuses requests for the moment.
 
-    Whether a commit happened is found out before anything else is done.
+    Before anything else, the consumer finds out whether its last commit happened.
     """
 
     appended: bool | None = None
 
 
 class OtherStore(LogError):
-    """Another store stands behind a target than its player was told of: nothing was taken."""
+    """A target uses another store than its player was told: it took nothing."""
 
     appended: bool | None = False
 
 
 class LogForked(LogError):
-    """The position or producer is of another incarnation: a copy was written on."""
+    """The position or producer is of another incarnation of the log: a copy was written on."""
 
 
 class UnknownProducer(LogError):
-    """No such producer, or not with this token: nothing of this request is in the log."""
+    """There is no such producer, or it has another token: nothing of this request is in the log."""
 
 
 class ProducerRetired(LogError):
@@ -160,15 +160,15 @@ class ProducerRetired(LogError):
 class CheckpointWentBack(LogError):
     """A query's checkpoint is behind what the query has committed: an older copy, or a new one.
 
-    Going on would commit again what is in the log. Nothing of its batch is.
+    Going on would commit rows twice. Nothing of its batch is in the log.
     """
 
 
 class OutOfOrder(LogError):
-    """The seq is not the producer's highest plus one; ``expected`` is."""
+    """The seq is not the producer's highest plus one, which is ``expected``."""
 
     def __init__(self, message: str, expected: int) -> None:
-        """``expected``: the seq that would be taken."""
+        """``expected``: the seq that would be accepted."""
         super().__init__(message, expected)
         self.expected = expected
 
@@ -188,15 +188,15 @@ class SeqReused(LogError):
 
 
 class AlreadyCommitted(LogError):
-    """A named producer is at this seq with other content, or past it.
+    """A named producer has committed this seq with other content, or a later one.
 
-    Nothing of this request is in the log by it. Past a seq contents are not compared: it may be
-    what was committed under it, or what was passed over.
+    This request appended nothing. If the producer is past the seq, contents are not compared: the
+    same content may have been committed under it, or the seq may have been skipped.
     """
 
 
 class PredecessorMismatch(LogError):
-    """A named producer's highest is not what this append follows; ``found`` is."""
+    """A named producer's highest seq is not the one that this append follows: it is ``found``."""
 
     def __init__(self, message: str, found: int) -> None:
         """``found``: the name's highest seq."""
@@ -226,14 +226,14 @@ class SpanGone(LogError):
 
 
 class HoldMoved(LogError):
-    """The hold is further on than this move: another follower of its name runs."""
+    """The hold is already ahead of this move: another follower with the same name runs."""
 
 
 class TrimmedLog(LogError):
-    """What is asked for was trimmed, or the hold that kept it was dropped.
+    """The requested messages were trimmed, or the hold that kept them was dropped.
 
-    ``first``: commits from this LSN on are whole. ``lost``: the first and the last LSN of what
-    is gone for this reader, None where nothing is gone yet, or it is not known what was read.
+    ``first``: commits from this LSN on are whole. ``lost``: the first and the last LSN that this
+    reader has lost; None if it has lost nothing yet, or it is unknown what it had read.
     """
 
     def __init__(self, message: str, first: int, lost: tuple[int, int] | None = None) -> None:
@@ -248,24 +248,24 @@ class TrimmedLog(LogError):
 
 
 class CorruptLog(LogError):
-    """What was read is not what was written. Nothing is skipped."""
+    """The stored data is damaged: it is not what was written. Nothing is skipped."""
 
 
 class SchemaChanged(LogError):
-    """The values of a stream have other columns, or another type, than is written or read."""
+    """The stream's values have other columns, or another type, than the writer or reader uses."""
 
 
 class SealedMessage(LogError):
     """The message is sealed, and cannot be opened here: no ``unseal`` was given, or it failed.
 
-    Its place and its times are known all the same, and those behind it are read.
+    Its position and times are known all the same, and the messages after it are read.
     """
 
 
 class LogUnavailable(LogError):
-    """The engine did not answer, or has no room: whether a commit happened is not known.
+    """The engine did not answer, or has no room: it is unknown whether a commit happened.
 
-    The same request, sent again, is answered or happens now (L3).
+    Sent again, the same request is answered or happens now (L3).
     """
 
     appended: bool | None = None
@@ -274,15 +274,15 @@ class LogUnavailable(LogError):
 
 
 class LogFull(LogUnavailable):
-    """The engine has no room: nothing of this request is in the log. What is there is read."""
+    """The engine has no room: nothing of this request is in the log. Reads go on."""
 
     appended = False
 
 
 class QuotaExceeded(LogUnavailable):
-    """The server takes no more of this caller for the moment: nothing of this is in the log.
+    """The caller has used up its quota at the server: nothing of this is in the log.
 
-    Sent again later it may be taken; ``publish`` does so for as long as its log's timeout.
+    A later retry may succeed; ``publish`` retries until its log's timeout.
     """
 
     appended = False
@@ -296,15 +296,15 @@ class LogStopped(LogUnavailable):
 
 
 class NotDurable(LogError):
-    """The store's settings allow it to forget what it acknowledged: the log is not opened."""
+    """The store's settings allow it to lose acknowledged commits: the log is not opened."""
 
 
 class AppendUnknown(LogUnavailable):
-    """It is not known whether the log has the append, which it may still get.
+    """It is unknown whether the log has the append; it may still arrive.
 
     Its producer sends it again before anything else, so that it is in the log once or not at
-    all. ``ticket`` names it: ``Log.settle`` asks again; of a transaction it is empty, and its own
-    ``settle`` does. Publishing it once more instead may append it twice.
+    all. ``Log.settle`` finds the outcome by ``ticket``. For a transaction it is empty: call the
+    transaction's own ``settle``. Publishing it once more instead may append it twice.
     """
 
     def __init__(self, message: str, ticket: str) -> None:
@@ -318,7 +318,7 @@ class AppendUnknown(LogUnavailable):
 
 
 class NoSuchLog(LogError):
-    """There is no log: it is made by ``create``, and never by opening it."""
+    """There is no log: ``create`` makes it, opening never does."""
 
 
 class NoSuchStream(LogError):
@@ -334,4 +334,4 @@ class NewerFormat(LogError):
 
 
 class NotAllowed(LogError):
-    """The server that has the log does not let this caller do so; nothing was done."""
+    """The log's server does not allow this caller to do so; nothing was done."""

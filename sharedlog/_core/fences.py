@@ -16,7 +16,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:-]{0,179}")
 
 
 class Fence(NamedTuple):
-    """What an append shows: the fence's name, and the number that its writer raised it to."""
+    """A fencing token of appends: a fence's name, and the number to which its writer raised it."""
 
     name: str
     number: int

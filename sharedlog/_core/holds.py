@@ -44,12 +44,12 @@ Start = Position | int | str
 
 
 class Hold(NamedTuple):
-    """Of one follower (``name``) and substream (``tag``).
+    """The hold of one follower (``name``) on a substream (``tag``): its committed position.
 
-    ``lsn``: commits from there on are kept whole for it. ``position``: through which it is done
-    with everything; None: with nothing yet. ``renewed_us``: when it was moved or renewed last;
-    without that for longer than ``retention_us`` it is overdue. ``dropped``: by an operator; it
-    keeps nothing any more. ``incarnation``: of the log that it was made in.
+    ``lsn``: commits from there on are kept whole for it. ``position``: it has done everything
+    through this; None: nothing yet. ``renewed_us``: when it was moved or renewed last; after
+    ``retention_us`` without that it is overdue. ``dropped``: an operator dropped it, and it keeps
+    nothing. ``incarnation``: of the log that it was made in.
     """
 
     name: str
@@ -186,7 +186,7 @@ def _take(
 def move(
     held: Mapping[str, Hold], places: Mapping[str, Position | None], now_us: int
 ) -> Rule[dict[str, Hold]]:
-    """Move holds forward, or renew them, some in each step, and return them all as they are then.
+    """Move holds forward, or renew them, some in each step, and return all with the changes.
 
     ``held``: as the follower saw them last; ``places``: through where it is done with each, None
     for one that stays where it is and is renewed. Run again after a lost reply it changes

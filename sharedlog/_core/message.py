@@ -22,7 +22,7 @@ _FIRST, _LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UT
 
 
 class Message:
-    """A message of a stream: what was published, and where it stands. It does not change."""
+    """A message of a stream: its content and its position. It does not change."""
 
     __slots__ = (
         "_appended_us",
@@ -63,7 +63,7 @@ class Message:
 
     @property
     def sealed(self) -> bool:
-        """Whether it is sealed and was not opened: what it says raises ``SealedMessage`` then.
+        """Whether it is sealed and was not opened: its content then raises ``SealedMessage``.
 
         Its position, stream, state and ``append_time`` are known all the same.
         """
@@ -71,7 +71,7 @@ class Message:
 
     @property
     def value(self) -> bytes:
-        """What was published, in bytes."""
+        """The value, in bytes."""
         return self._envelope.body
 
     @property
@@ -81,7 +81,7 @@ class Message:
 
     @property
     def key(self) -> bytes | None:
-        """The key that chose the substream, None where there was none."""
+        """The key that chose the substream; None: it had none."""
         return self._envelope.key if self._envelope.HasField("key") else None
 
     @property
@@ -91,42 +91,42 @@ class Message:
 
     @property
     def content_type(self) -> str:
-        """What the value is, as a media type."""
+        """The media type of the value."""
         return self._envelope.content_type
 
     @property
     def schema_name(self) -> str:
-        """The full name of the protobuf message that the value is, or what was said."""
+        """The full name of the value's protobuf message, or the name that the publisher gave."""
         return self._envelope.schema_name
 
     @property
     def method(self) -> str:
-        """The gRPC method that players call with the value; empty where none was said."""
+        """The gRPC method that players call with the value; "": by default of the target."""
         return self._envelope.method
 
     @property
     def trace_parent(self) -> str:
-        """The W3C trace context of who published it; empty where there was none."""
+        """The ``traceparent`` of its publisher's W3C trace context; "": there was none."""
         return self._envelope.trace_parent
 
     @property
     def trace_state(self) -> str:
-        """The rest of that context."""
+        """The ``tracestate`` of that context."""
         return self._envelope.trace_state
 
     @property
     def causation_id(self) -> str:
-        """What caused it, as its publisher said."""
+        """The id of its cause, which its publisher gave."""
         return self._envelope.causation_id
 
     @property
     def event_time(self) -> datetime:
-        """When what it tells of happened, by its publisher's clock."""
+        """When the event happened, by its publisher's clock."""
         return _time(self._envelope.event_time_us)
 
     @property
     def append_time(self) -> datetime:
-        """When it was appended, by the log's time, which never falls."""
+        """When it was appended, by the log's time, which never goes back."""
         return _time(self._appended_us)
 
     def parse(self, kind: type[_M]) -> _M:

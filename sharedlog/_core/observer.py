@@ -1,4 +1,4 @@
-"""Observers of a log, who are told what programs do with it (DESIGN §9)."""
+"""Observers of a log, which are told what programs do with it (DESIGN §9)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from sharedlog._core.position import Position
 class HoldReport(NamedTuple):
     """How far the follower ``name`` is behind in the substream with this ``tag``.
 
-    ``entries``: of the log, whatever their substream; ``seconds``: how long ago the oldest entry
-    of its substream that it has not done was appended, 0.0 if there is none.
+    ``entries``: of the log, of all substreams; ``seconds``: the age of the oldest entry of its
+    substream that it has not done, 0.0 if there is none.
     """
 
     name: str
@@ -24,9 +24,9 @@ class HoldReport(NamedTuple):
 
 
 class QueryReport(NamedTuple):
-    """What a query of Spark's that writes has committed, by its ``name``.
+    """What a writing Spark query has committed, by its ``name``.
 
-    ``batch``: the last one, -1 for none; ``batches``, ``rows``, ``entries``: so many so far;
+    ``batch``: the last one, -1 for none; ``batches``, ``rows``, ``entries``: totals so far;
     ``undone``: about how many attempts of tasks were rolled back after they had appended;
     ``pending``: those that are neither committed nor rolled back yet.
     """
@@ -57,35 +57,35 @@ class LogReport(NamedTuple):
 
 
 class LogObserver:
-    """Is told what happens to the logs that it was given to. Subclass and override.
+    """An observer of the logs that it is given to. Subclass and override.
 
-    Called outside of all locks, in any thread (``publish_begins`` on the event loop, too), and
-    not to block. What it raises is logged once, and changes nothing. ``log`` is the log's URL
-    without what is secret in it.
+    It is called outside of all locks, in any thread (``publish_begins`` also on the event loop),
+    and must not block. An exception of it is logged once, and changes nothing. ``log`` is the
+    log's URL without secrets.
     """
 
     def attached(self, log: str, report: Callable[[], LogReport]) -> None:
-        """A log was opened; ``report`` asks it, and may raise ``LogError``."""
+        """A log was opened; ``report`` reads its state, and can raise ``LogError``."""
 
     def detached(self, log: str, report: Callable[[], LogReport]) -> None:
-        """That handle is closed."""
+        """That handle of the log was closed."""
 
     def publish_begins(
         self, log: str, stream: str, about: About | None
     ) -> tuple[About | None, Any]:
-        """A message is published; return what is said of it, and what ``publish_ended`` gets."""
+        """A message is published; return its ``About``, and the ``begun`` of ``publish_ended``."""
         return about, None
 
     def publish_ended(
         self, begun: Any, position: Position | None, error: BaseException | None
     ) -> None:
-        """It is in the log at its position, or was taken into a transaction (None), or failed."""
+        """It is in the log at its position, or is part of a transaction (None), or failed."""
 
     def appended(self, log: str, entries: int, size: int, seconds: float) -> None:
         """An append is in the log: so many entries, of so many bytes with their tags."""
 
     def refused(self, log: str, reason: str) -> None:
-        """A message or a transaction has an error, the name of whose class is ``reason``."""
+        """A message or a transaction got an error; ``reason``: the name of its class."""
 
     def delivered(self, log: str, stream: str, messages: int, waited_s: float | None) -> None:
-        """A follower has so many messages more; it had none for that time, if it had to wait."""
+        """A follower got so many messages, ``waited_s`` after it had none; None: without a wait."""

@@ -14,11 +14,11 @@ _MOST = (1 << 32) - 1
 class Position(NamedTuple):
     """The LSN of the entry that committed the message, and its place in that commit.
 
-    Positions of one substream are ordered as its messages are delivered; those of different
-    substreams by the log's order, without a promise. ``str`` and ``parse`` round-trip. A position
-    is a whole checkpoint: ``incarnation`` and ``checksum`` tell whether the log that is there is
-    the one it was read from, ``substream`` which of those that were followed together were read
-    through this commit already.
+    Positions of one substream are in the order of delivery. Those of different substreams are in
+    the log's order, without a promise. ``str`` and ``parse`` round-trip. A position is a whole
+    checkpoint. ``incarnation`` and ``checksum`` tell whether the log is the one it was read from.
+    If several substreams are followed together, ``substream`` tells which of them were read through
+    this commit already.
     """
 
     lsn: int

@@ -23,7 +23,7 @@ RING_ENTRIES, RING_BYTES = 10_000, 4 << 20
 
 
 class State(enum.Enum):
-    """What became of a message; only who asks for it sees others than committed ones."""
+    """What became of a message; by default followers see only committed ones."""
 
     COMMITTED = "committed"
     PENDING = "pending"

@@ -102,7 +102,7 @@ def unfinished_plans() -> Rule[dict[Plan, Signs]]:
 
 
 def left_writes() -> Rule[dict[str, Query]]:
-    """Return the writes without a name that are there and have no task's producer, as they are.
+    """Return the writes without a name that are there and have no task's producer.
 
     A driver that lives has not begun its tasks, or is about to remove what it committed; of tasks
     that were silent ``abandon_silent`` has removed the producers.

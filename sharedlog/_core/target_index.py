@@ -76,7 +76,7 @@ class Index(NamedTuple):
         return self._replace(at=place, taken=self.taken + 1, begun=None)
 
     def moving(self, place: Position) -> Index:
-        """Return it at a place before which nothing was to be taken."""
+        """Return it at a place before which there is nothing to take."""
         return self._replace(at=place)
 
     def skipping(self, skip: SkippedMessage) -> Index:

@@ -46,17 +46,17 @@ class Delivered:
 
     @property
     def log(self) -> str:
-        """The name of the log, as its players say it."""
+        """The ``log_name`` of its players."""
         return self._delivery.feed.log
 
     @property
     def position(self) -> Position:
-        """Where the message stands in the log."""
+        """The position of the message."""
         return self._delivery.place
 
     @property
     def stream(self) -> str:
-        """The stream that it is of."""
+        """The stream of the message."""
         return stream_of(self._delivery.tag)
 
     @property
@@ -66,17 +66,17 @@ class Delivered:
 
     @property
     def key(self) -> bytes | None:
-        """The key that chose the substream, None where there was none."""
+        """The key that chose the substream; None: it had none."""
         return self._content.key if self._content.HasField("key") else None
 
     @property
     def headers(self) -> dict[str, bytes]:
-        """The headers, by name."""
+        """The headers of the message, by name."""
         return {each.name: each.value for each in self._content.headers}
 
     @property
     def causation_id(self) -> str:
-        """What caused it, as its publisher said."""
+        """The id of its cause, which its publisher gave."""
         return self._content.causation_id
 
     @property

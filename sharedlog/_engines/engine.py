@@ -114,7 +114,7 @@ class Joining(Protocol):
         """The same for an asynchronous connection; a blocking one is used on the event loop."""
 
     def make_way(self) -> str:
-        """End transactions whose clients hang while everybody who writes the log waits for them.
+        """End transactions whose clients hang while all writers of the log wait for them.
 
         Returns whose could not be ended, in words; empty: all were ended, as far as can be seen.
         """

@@ -60,7 +60,7 @@ class GroupCommit:
     """Has one thread write for all that wait, and then the next. Any thread.
 
     ``write`` is called by one thread at a time, and says of each what became of it: by
-    ``done``, or by raising, which is then everybody's. While one transaction is synced, the next
+    ``done``, or by raising, which fails all. While one transaction is synced, the next
     ones gather; who leads those waits, for a part of what a sync takes, for the ones that were
     just answered, which mostly come again. A caller that is alone does not wait.
     """
@@ -89,7 +89,7 @@ class GroupCommit:
         try:
             self._write(together)
             self._last, self._last_s = len(together), time.monotonic() - began
-        except Exception as error:  # noqa: BLE001 - everybody's
+        except Exception as error:  # noqa: BLE001 - all commits get it
             for each in together:
                 each.failed(error)
         except BaseException:

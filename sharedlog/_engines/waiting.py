@@ -32,13 +32,13 @@ class Waiters:
         return self._waiting > 0
 
     def hint(self) -> None:
-        """Have everybody look."""
+        """Have all waiting threads look."""
         with self._lock:
             self._count += 1
             self._heard.notify_all()
 
     def close(self) -> None:
-        """Have everybody stop; idempotent."""
+        """Have all waiting threads stop; idempotent."""
         with self._lock:
             self._closed = True
             self._heard.notify_all()

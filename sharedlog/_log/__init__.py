@@ -7,7 +7,8 @@
 - ``publisher``: single messages of any thread; ``appender`` appends them; ``resending``: what is
   not answered is sent again; ``sender``: one act of a producer after the other.
 - ``append_in``: messages in transactions of the application's.
-- ``producer``, ``transaction``: what readers see all at once; ``sweeper``: rolls back what died.
-- ``following``: messages as they are committed; ``trimming``: removes what is not needed.
+- ``producer``, ``transaction``: what readers see all at once; ``sweeper``: rolls back what crashed
+  programs left.
+- ``following``: committed messages; ``trimming``: removes what is not needed.
 - ``rounds``: a thread that sweeps or trims while it is the one that does.
 """

@@ -1,4 +1,4 @@
-"""The following of a stream in a thread: messages as they are committed, and a hold that moves."""
+"""The following of a stream in a thread: committed messages, and a hold that moves."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Behind = Position | Message | str | None
 After = Behind | datetime | Mapping[int, Behind]
 # Messages of one read.
 AT_ONCE, MOST_AT_ONCE = 1_000, 100_000
-# How long a hold may lag behind what was done, and behind a log where nothing was to be done.
+# How long a hold may lag behind what was done, and behind a log without messages for it.
 _TOLD_S, _PASSED_S = 0.5, 10.0
 # How soon a follower that waits learns that it was closed.
 _SLICE_S = 0.1
@@ -64,12 +64,12 @@ class _Ready:
 
 
 class Following:
-    """What ``log.follow`` returns: an iterator of messages that waits for the next one.
+    """An iterator of a stream's messages that waits for the next one; ``log.follow`` returns it.
 
-    One thread iterates, or calls ``poll``; ``done`` and ``close`` are for any. A context manager.
-    Raises ``TrimmedLog`` where what follows was trimmed or its hold was dropped, ``CorruptLog``
-    and ``NewerFormat``: it skips nothing, and raises the same again. After ``LogUnavailable`` it
-    can be used on.
+    One thread iterates, or calls ``poll``; any thread can call ``done`` and ``close``. A context
+    manager. Raises ``TrimmedLog`` if the next messages were trimmed or its hold was dropped,
+    ``CorruptLog`` and ``NewerFormat``: it skips nothing, and raises the same again. After
+    ``LogUnavailable`` it can be used on.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Following:
         return self
 
     def __next__(self) -> Message:
-        """Return the next message; waits for it. Ends once it is closed."""
+        """Wait for the next message and return it. Ends once it is closed."""
         ready = self._ready
         at = ready.at
         if at == ready.end:
@@ -143,7 +143,7 @@ class Following:
             raise
 
     def poll(self, timeout_s: float = 0.0) -> list[Message]:
-        """Return the messages that are there, some of them at least; none after that time."""
+        """Wait for messages and return some of those that are there; [] after the timeout."""
         if timeout_s is not None:
             check_seconds(timeout_s, "timeout_s")
         if not self._ready.waits:
@@ -168,12 +168,12 @@ class Following:
             raise
 
     def done(self, place: Message | Position) -> None:
-        """Say that this message, and all that were delivered before it, are not wanted again.
+        """Say that this message, and all that were delivered before it, are done.
 
-        The hold moves there soon after, at the latest when this is closed: what was done last may
-        be delivered again after a crash. Raises ``HoldMoved`` where another follower of this name
-        is further on, ``TrimmedLog`` where an operator dropped the hold, ``InvalidRequest`` for
-        what this one did not deliver.
+        The hold moves there soon after, at the latest on close: after a crash the last ones may be
+        delivered again. Raises ``HoldMoved`` if another follower of this name is further on,
+        and ``TrimmedLog`` if an operator dropped the hold. Raises ``InvalidRequest`` for a message
+        that this follower did not deliver.
         """
         position = place.position if isinstance(place, Message) else place
         if not isinstance(position, Position):
@@ -185,7 +185,7 @@ class Following:
             self._tell(force=False)
 
     def close(self) -> None:
-        """End, with the hold moved behind what was done; idempotent. Who waits is woken."""
+        """End, and move the hold after what is done; idempotent. A thread that waits is woken."""
         self._closed.set()
         if self._left:
             return

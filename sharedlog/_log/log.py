@@ -132,12 +132,12 @@ class Log:
         names at most. ``about``: further properties.
         Messages of threads that publish at the same time share an append.
 
-        What the log does not answer is sent again, as the same append, for as long as
-        ``sharedlog.open`` says. Raises then ``AppendUnknown``, of which ``settle`` asks again;
-        ``LogFull``, ``LogUnavailable`` with ``appended`` False: the message is not there;
-        ``LogStopped``: nor will it be by this handle; ``NoSuchStream``; ``InvalidRequest`` for
-        what is too large; ``ReentrantUse``, also with ``appended`` False, where a logging handler,
-        a finalizer or a signal's handler publishes while its own thread does.
+        While the log does not answer, the same append is sent again, for the ``timeout`` of
+        ``sharedlog.open``. Then raises ``AppendUnknown``: ``settle`` finds its outcome. ``LogFull``
+        and ``LogUnavailable`` with ``appended`` False: the message is not in the log.
+        ``LogStopped``: this handle is of no more use. ``InvalidRequest``: it is too large. Raises
+        ``NoSuchStream``, and ``ReentrantUse`` (``appended`` False) if a logging handler, a
+        finalizer or a signal handler publishes while its own thread does.
         """
         observers = self._place.observers
         if observers is None:
@@ -159,11 +159,11 @@ class Log:
         headers: Headers | None = None,
         about: About | None = None,
     ) -> Position:
-        """Publish a call: players have ``method`` called with ``request``, once, at each target.
+        """Publish a call: players call ``method`` with ``request``, once, at each target.
 
         ``method``: such as ``"/shop.v1.Inventory/Reserve"``; ``request``: its protobuf message, or
-        the bytes of one. The rest is as ``publish`` has it. Within other transactions the same is
-        said by ``About.method``.
+        the bytes of one. All else is as in ``publish``. With ``append_in`` or an outbox, set
+        ``About.method`` instead.
         """
         return self.publish(stream, request, key, headers, called(method, request, about))
 
@@ -178,22 +178,22 @@ class Log:
         *,
         fence: Fence | None = None,
     ) -> None:
-        """Append a message in a transaction of the application's, which commits it, or does not.
+        """Append a message in a transaction of the application, which commits it or rolls it back.
 
-        ``connection`` holds the transaction, in the very database where the log lives: the SQLite
-        file, or the PostgreSQL database. A connection of sqlite3 or psycopg, a cursor of one,
+        ``connection`` has the transaction, in the same database as the log: the SQLite file, or
+        the PostgreSQL database. It is a connection of sqlite3 or psycopg, a cursor of one,
         SQLAlchemy's ``Connection`` or ``Session`` over one, or what ``rifl.transaction`` yields.
-        The message is there once the transaction commits, durable as that is, and never if it is
-        rolled back, to a savepoint either. Several in one transaction become visible
-        together, in the order of the calls. ``fence``: as of ``producer``.
+        Once the transaction commits, the message is in the log, and as durable. After a rollback,
+        also to a savepoint, it never is. Several messages of one transaction become visible
+        together, in the order of the calls. ``fence``: as in ``producer``.
 
-        Call it last: from then on others who write the log wait for the transaction's end.
+        Call it last: from then on other writers of the log wait for the transaction's end.
 
-        Raises ``WrongTransaction`` for a connection that cannot take it along: in autocommit, to
-        another database (``sharedlog.outbox`` is for those), or whose commits do not wait for the
-        disk; ``LogForked`` where that database holds another incarnation; ``Fenced``; what
-        ``publish`` raises for what cannot be; ``LogUnavailable``, always with ``appended`` False.
-        Then nothing of this is in the log, and the transaction is the application's to end.
+        Raises ``WrongTransaction`` for a connection in autocommit, to another database (use
+        ``sharedlog.outbox`` there), or whose commits do not wait for the disk. Raises ``LogForked``
+        if that database has another incarnation of the log, ``Fenced``, ``InvalidRequest`` and
+        ``NoSuchStream`` as ``publish``, and ``LogUnavailable``, always with ``appended`` False.
+        After an error nothing of this is in the log; the application ends the transaction.
         """
         place, placing = self._place, self._placing
 
@@ -207,26 +207,26 @@ class Log:
             place.observers.published(name_of(stream), about, append)
 
     def settle(self, unknown: AppendUnknown) -> Position:
-        """Return where a message is of which this log said ``AppendUnknown``.
+        """Return the position of a message after this log raised ``AppendUnknown`` for it.
 
-        Raises that again while it is still unknown, and what refused it if it is not there.
+        Raises ``AppendUnknown`` again while the outcome is unknown, or the error that refused it.
         """
         return self._publisher.settle(ticket_of(unknown))
 
     def producer(self, name: str | None = None, *, fence: Fence | None = None) -> Producer:
         """Return a producer of transactions.
 
-        ``name``: its transactions are numbered, and each number is committed once, by whatever
-        program uses the name, until an operator forgets it. ``fence``: everything it commits is
+        ``name``: its transactions are numbered, and each number is committed once among all
+        programs that use the name, until an operator forgets it. ``fence``: all its commits are
         refused (``Fenced``) once another program has raised the fence again.
         """
         return Producer(self._place, self._placing, name, fence)
 
     def raise_fence(self, name: str) -> Fence:
-        """Raise a fence, and return it as it now is: who holds an older one appends nothing more.
+        """Raise a fence, and return it: writers with a lower number append nothing more.
 
-        ``name``: of letters, digits and ``_.-/:``, 180 at most. In PostgreSQL a session that hangs
-        in a transaction behind ``append_in`` is ended, or waited for where that is not allowed.
+        ``name``: of letters, digits and ``_.-/:``, 180 at most. In PostgreSQL, ends sessions that
+        hang in a transaction after ``append_in``; if that is not allowed, waits for them.
         """
         fence = take_over(self._place, name)
         _log.info("fence_raised", log=self._place.name, fence=name, number=fence.number)
@@ -246,8 +246,8 @@ class Log:
     def forget(self, name: str) -> int:
         """Forget a named producer, and return its highest seq: an operator's decision.
 
-        0: there was none. The name may then be used anew, from seq 1 on: what its program commits
-        again is in the log twice.
+        0: there was none. The name can then be used anew, from seq 1 on. If its program commits
+        earlier transactions again, they are in the log twice.
         """
         check_producer_name(name)
         seq = self._run(forget_producer(name))
@@ -256,11 +256,11 @@ class Log:
         return seq
 
     def sweeper(self, silent: timedelta = SILENT) -> Sweeper:
-        """Return what rolls back transactions whose program died, while it is entered.
+        """Return a context manager that rolls back transactions of crashed programs while entered.
 
-        ``silent``: for how long a producer with something pending must have appended nothing, as
-        the sweeper measures it; up to a tenth more may pass. Each process may have one: one of
-        them works.
+        ``silent``: how long a producer with something pending must have appended nothing, as the
+        sweeper measures it; up to a tenth more may pass. Each process can have one: one of them
+        works.
         """
         return Sweeper(self._place, silent)
 
@@ -274,18 +274,18 @@ class Log:
     ) -> Following:
         """Follow a stream: an iterator of its messages, which waits for the next one.
 
-        Committed messages, in the order of what committed them; of a commit by substream, and
-        there as they were appended. ``substreams``: some of them. ``after``: a message or its
-        position, one for each substream (a mapping; others from the beginning), a ``datetime``
-        (what was appended later, by the log's time), ``"beginning"`` (None) or ``"end"``.
-        ``name``: it has a durable hold, moved by ``done``, behind which nothing is trimmed. If the
-        name has one already, it goes on from there, except in substreams for which ``after`` is a
-        position: those begin there, and the hold moves once ``done`` is beyond it.
-        ``committed=False`` shows what is pending or rolled back, too, once, in the order of the
-        log; ``Message.state`` says which.
+        Yields committed messages in commit order; within a commit by substream, and there in the
+        order of their appends. ``substreams``: some of them (default: all). ``after``: a message
+        or its position; a mapping with one for each substream (others from the beginning); a
+        ``datetime``, by the log's time; ``"beginning"`` (None) or ``"end"``.
+        ``name``: it has a durable hold, which ``done`` moves; nothing after it is trimmed. If the
+        name has one already, it goes on from there. In substreams for which ``after`` is a
+        position it begins there instead, and the hold moves once ``done`` is beyond it.
+        ``committed=False`` also yields pending and rolled-back messages, once, in the order of
+        the log; ``Message.state`` says which.
 
-        Raises ``NoSuchStream``, ``InvalidRequest``, ``LogForked`` for a position that is not in
-        this log, and ``TrimmedLog`` for one that was trimmed or a hold that was dropped.
+        Raises ``NoSuchStream``, ``InvalidRequest``, and ``LogForked`` for a position that is not in
+        this log. Raises ``TrimmedLog`` if the position was trimmed or the hold was dropped.
         """
         found = self._placing.stream(stream)
         return Following(self._place, found, substreams, after, committed=committed, name=name)
@@ -293,21 +293,21 @@ class Log:
     def read(
         self, stream: str | Stream, substream: int, after: After = None, limit: int = AT_ONCE
     ) -> list[Message]:
-        """Read committed messages of a substream once; none: there are none behind ``after``.
+        """Read committed messages of a substream once; an empty list: none follow ``after``.
 
-        About ``limit`` of them: a read never stops inside a commit. ``after`` and what is raised:
-        as ``follow``.
+        About ``limit`` of them: a read never stops inside a commit. ``after`` and errors: as
+        ``follow``.
         """
         return read_once(self._place, self._placing.stream(stream), substream, after, limit)
 
     def holds(self, name: str | None = None) -> list[Hold]:
-        """Return the holds of followers, or of one name: who keeps what from being trimmed."""
+        """Return the holds of all followers, or of one name: what each keeps from being trimmed."""
         if name is not None:
             check_name(name, "follower")
         return self._run(all_holds(name))
 
     def drop_hold(self, name: str) -> list[Hold]:
-        """Have a name's holds keep nothing any more, and return them: an operator's decision.
+        """Drop a name's holds, so that they keep nothing, and return them: an operator's decision.
 
         Its follower gets ``TrimmedLog`` with what it lost, until ``forget_hold``.
         """
@@ -324,12 +324,12 @@ class Log:
         return found
 
     def trim(self, retention: timedelta | None = None) -> TrimOutcome:
-        """Trim what is older than the streams' retention, and than ``retention``; once.
+        """Trim once what is older than the streams' retention, and than ``retention``.
 
-        Nothing is trimmed that a hold is before, that is pending, or that belongs to a
-        transaction of which something stays. Raises ``LogFull`` if the store had no room to
-        declare it. If it had no room to remove what was declared, ``remaining`` of the outcome
-        says how many rows are still there, and the next trim removes them.
+        It never trims messages after a hold, pending ones, or a part of a transaction. Raises
+        ``LogFull`` if the store had no room to declare the trim. If it had no room to remove the
+        declared rows, ``remaining`` of the outcome says how many are still there. The next trim
+        removes them.
         """
         return trim_once(self._place, retention)
 
@@ -339,10 +339,10 @@ class Log:
         retention: timedelta | None = None,
         told: Callable[[TrimOutcome | LogError], None] | None = None,
     ) -> Trimming:
-        """Trim on a schedule, in a thread of this program, until what is returned is closed.
+        """Trim on a schedule, in a thread of this program, until the returned object is closed.
 
-        Of several that were asked, in any processes, one does; another takes over when that one
-        is gone. ``told`` is called with what each round did, or with its error.
+        Of several, in any processes, one works; another takes over when that one ends. ``told`` is
+        called with the outcome of each round, or with its error.
         """
         return Trimming(self._place, every, retention, told)
 

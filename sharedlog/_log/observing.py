@@ -31,7 +31,7 @@ class LogObservers:
     """Those of one handle of a log. Any thread."""
 
     def __init__(self, log: str, observers: Sequence[LogObserver]) -> None:
-        """``log``: as they are told it."""
+        """``log``: its name for observers."""
         self.log = log
         self._observers = tuple(observers)
         self._failed: set[str] = set()

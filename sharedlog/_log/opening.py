@@ -42,11 +42,10 @@ def create_log(
     seal: Transform | None = None,
     unseal: Transform | None = None,
 ) -> Log:
-    """Make a log where there is none, and open it: ``sqlite:///FILE``, ``memory:NAME``.
+    """Make a new log and open it: ``sqlite:///FILE``, ``memory:NAME``.
 
-    The arguments: see ``open``.
-    Raises ``LogExists`` where something is already, ``InvalidRequest`` for another URL,
-    ``LogUnavailable``.
+    The arguments are those of ``open``. Raises ``LogExists`` if there is a log already,
+    ``InvalidRequest`` for another URL, and ``LogUnavailable``.
     """
     _check(url, timeout, observer)
     if is_served(url):
@@ -72,15 +71,15 @@ def open_log(
     """Open a log that ``create`` made, or that a server has: ``grpc://HOST:PORT``, ``grpcs://``.
 
     ``incarnation``: the one that the log must have, as ``Log.incarnation`` said before.
-    ``timeout``: for how long a server that does not answer yet is asked again; and how long an
-    append that is not answered is sent again before its outcome is told to be unknown. In SQLite
-    one waits no longer for others who write the file, and then nothing is appended.
-    ``observer``: one or several, who are told what is done with the log by this handle.
-    ``seal``, ``unseal``: the user's encryption of messages, bytes to bytes, any thread, possibly
-    in many at once; both or neither. Sealed are envelopes whole (value, key, headers and what
-    ``About`` says). Messages from before they were given are read all the same.
+    ``timeout``: how long to retry while a server does not answer. An append without an answer is
+    sent again for so long, then its outcome is unknown. In SQLite it is also the longest wait
+    for other writers of the file; after that nothing is appended.
+    ``observer``: one or several, which are told what this handle does with the log.
+    ``seal``, ``unseal``: your encryption of messages, bytes to bytes; both or neither. Any thread
+    can call them, several at once. They get whole envelopes (value, key, headers and ``About``).
+    Messages that were published before, unsealed, can still be read.
     Raises ``NoSuchLog`` (also for an empty file: opening makes nothing), ``NewerFormat``,
-    ``LogForked`` where the log is of another incarnation, ``CorruptLog``, ``LogUnavailable``.
+    ``LogForked`` if the log has another incarnation, ``CorruptLog``, ``LogUnavailable``.
     """
     _check(url, timeout, observer)
     if incarnation is not None:

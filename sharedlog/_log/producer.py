@@ -41,10 +41,10 @@ class _Has:
 
 
 class Producer:
-    """Publishes transactions, one at a time; what ``Log.producer`` returns.
+    """A publisher of transactions, one at a time; ``Log.producer`` returns it.
 
-    With a name its transactions are numbered: each follows the one before, and a seq is committed
-    once, by whatever program, until an operator forgets the name.
+    With a name its transactions are numbered: each follows the one before. A seq is committed once
+    among all programs, until an operator forgets the name.
     """
 
     def __init__(
@@ -88,19 +88,19 @@ class Producer:
         seq: int | None = None,
         follows: int | None = None,
     ) -> Position:
-        """Publish one message in a transaction of its own; see there, and ``Log.publish``."""
+        """Publish one message in a transaction of its own; raises as that and ``Log.publish``."""
         with self.transaction(seq=seq, follows=follows) as transaction:
             transaction.publish(stream, value, key, headers, about)
         return transaction.positions[0]
 
     def transaction(self, *, seq: int | None = None, follows: int | None = None) -> Transaction:
-        """Begin a transaction; one of another thread is waited for.
+        """Begin a transaction; waits for that of another thread.
 
-        Of a named producer: ``seq`` is its number, above that of ``follows``, the one before it
-        (0: none). Not said, they go on from what this producer knows, first from the log. A seq
-        that was committed with the same messages is answered when it is committed again.
-        Raises ``LogUnavailable`` where the last transaction's outcome is still unknown; once
-        ``InvalidRequest`` where it was dropped, neither committed nor rolled back: it is undone.
+        For a named producer: ``seq`` is its number, above ``follows``, the one before it (0:
+        none). By default they go on from what this producer knows, first from the log. Committing
+        a seq again with the same messages returns the first answer.
+        Raises ``LogUnavailable`` while the last transaction's outcome is unknown. Raises
+        ``InvalidRequest``, once, if the last one was dropped without an end: it is rolled back.
         """
         draft = Draft(self._bounds)
         mine = _Has(draft)
@@ -114,7 +114,7 @@ class Producer:
             raise
 
     def last(self) -> int:
-        """Ask the log for the name's highest seq, and go on from there; 0: there is none."""
+        """Read the name's highest seq from the log, and go on from it; 0: there is none."""
         if self.name is None:
             raise InvalidRequest("a producer without a name has no seqs to go on from")
         self._reached = self.place.run(highest_of(self.name))
@@ -123,7 +123,7 @@ class Producer:
     def end(self, left: Transaction, draft: Draft) -> bool:
         """End a transaction; ``left`` if its outcome is unknown or it must still be rolled back.
 
-        Waits for no lock. Again, or where it was not open: nothing; whether it was.
+        Waits for no lock. Returns whether it was open; if it was not, does nothing.
         """
         has = self._has
         if has is None or has.draft is not draft:
@@ -133,7 +133,7 @@ class Producer:
         return True
 
     def dropped(self, left: Transaction, draft: Draft) -> None:
-        """One goes that may be open yet. By its finalizer, in any thread: waits for no lock."""
+        """Drop one that may be open. Called by its finalizer, in any thread: waits for no lock."""
         has = self._has
         if has is not None and has.draft is draft:
             self._dropped = True

@@ -1,4 +1,4 @@
-"""The sweeper: it rolls back what producers that died have left pending (DESIGN-LOG §13, C2)."""
+"""The sweeper: it rolls back what crashed producers left pending (DESIGN-LOG §13, C2)."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _ROUNDS = 10
 
 
 class Sweeper:
-    """Retires producers that have something pending and append nothing for a time.
+    """A sweeper: it retires producers that have something pending and append nothing for a time.
 
-    Any number of processes may have one: one works, another goes on within the same time. A
-    context manager: inside it a thread makes the rounds.
+    Any number of processes can have one. One works; if it ends, another takes over within the same
+    time. A context manager: while it is entered a thread makes the rounds.
     """
 
     def __init__(
@@ -64,17 +64,17 @@ class Sweeper:
 
     @property
     def works(self) -> bool:
-        """Whether it is this one of the log's sweepers that does the work, as it last knew."""
+        """Whether this one of the log's sweepers does the work, as far as it knows."""
         return self._rounds.works
 
     def round(self) -> list[int]:
-        """Look once, and return the producers that were retired."""
+        """Look once, and return the producers that it retired."""
         self._retired = []
         self._rounds.round()
         return self._retired
 
     def close(self) -> None:
-        """End the rounds; another one goes on at once. Waits for what runs."""
+        """End the rounds, after the one that runs; another sweeper takes over at once."""
         self._rounds.close()
 
     def __enter__(self) -> Sweeper:

@@ -59,11 +59,11 @@ class Publishing(Protocol):
     def end(self, left: Transaction, draft: Draft) -> bool:
         """End a transaction; ``left`` if its outcome is unknown or it must still be rolled back.
 
-        Again: nothing; whether it was not over yet.
+        Returns whether it was open; if it was not, does nothing.
         """
 
     def dropped(self, left: Transaction, draft: Draft) -> None:
-        """One goes that may be open yet. By its finalizer, in any thread: waits for no lock."""
+        """Drop one that may be open. Called by its finalizer, in any thread: waits for no lock."""
 
     def reached(self, seq: int) -> None:
         """The name's transaction with this seq is committed."""
@@ -73,10 +73,10 @@ class Publishing(Protocol):
 
 
 class Transaction:
-    """What ``Producer.transaction`` returns: a context manager, for one thread at a time.
+    """A transaction of a producer: a context manager, for one thread at a time.
 
-    Leaving it commits; leaving it by an exception rolls back. One that is dropped is rolled back
-    when its producer begins the next one, which says so.
+    Leaving it commits; an exception that leaves it rolls it back. If it is dropped without an end,
+    its producer rolls it back when it begins the next one, which raises once.
     """
 
     # Of one that an interrupt kept from being made.
@@ -93,7 +93,7 @@ class Transaction:
         # It is of an earlier append of this turn, whose messages are looked for.
         self._earlier = False
         self._signed_s = time.monotonic()
-        # Something of it is pending that was to be undone.
+        # Something of it is pending that must be rolled back.
         self._undoing = False
         self._state = TransactionState.OPEN
 
@@ -104,9 +104,9 @@ class Transaction:
 
     @property
     def positions(self) -> list[Position]:
-        """Where the messages are, in the order in which they were published; once committed.
+        """The positions of the messages, in the order of publishing; after the commit.
 
-        Raises ``TrimmedLog`` where an earlier program committed a name's seq, and that is gone.
+        Raises ``TrimmedLog`` if an earlier program committed a name's seq, and it was trimmed.
         """
         if self._state is not TransactionState.COMMITTED:
             raise InvalidRequest(f"the transaction is {self._state.value}: it has no positions")
@@ -116,7 +116,7 @@ class Transaction:
 
     @property
     def committed(self) -> bool | None:
-        """Whether it is; None: that is not known."""
+        """Whether it is committed; None: unknown."""
         return (
             None
             if self._state is TransactionState.UNKNOWN
@@ -138,10 +138,10 @@ class Transaction:
     ) -> None:
         """Publish a message with the transaction; its arguments are those of ``Log.publish``.
 
-        What is more than one append takes is written on the way, pending. Raises as that does,
-        and ``ProducerRetired`` or ``SpanGone`` where what it had written was undone, by a sweeper
-        that took it for abandoned or by its producer in a log without room. After any other
-        error nothing is lost but this message: leave the transaction by it, or go on.
+        If the messages exceed one append, they are written on the way, pending. Raises as
+        ``Log.publish``. Raises ``ProducerRetired`` or ``SpanGone`` if the pending messages were
+        rolled back: by a sweeper, after a long silence, or by its producer in a full log. After
+        any other error only this message is missing: leave the transaction by it, or go on.
         """
         message = self.placed(stream, value, key, headers, about)
         if self.wants_room(message):
@@ -181,11 +181,11 @@ class Transaction:
         )
 
     def add(self, message: Placed) -> None:
-        """Take a message for which there is room."""
+        """Add a message for which there is room."""
         self._draft.add(message)
 
     def wants_room(self, message: Placed) -> bool:
-        """Whether something has to be written before this message is taken."""
+        """Whether something must be written before this message can be added."""
         draft = self._draft
         try:
             takes = draft.takes(message)
@@ -197,7 +197,7 @@ class Transaction:
         return draft.travels and draft.waits and time.monotonic() - self._signed_s > SIGN_S
 
     def pend(self) -> None:
-        """Write what waits, pending."""
+        """Append the waiting messages, pending."""
         try:
             self._producer.sender.settle()
             self._pend()
@@ -211,11 +211,11 @@ class Transaction:
         self._signed_s = time.monotonic()
 
     def commit(self) -> list[Position]:
-        """Commit, and return the messages' positions; what leaving the transaction does.
+        """Commit, and return the messages' positions; leaving the transaction does the same.
 
-        Raises ``AppendUnknown`` where the log does not say in time whether it has: ``settle``
-        asks again, and the producer's next transaction does so before it begins. Any other
-        error: it is rolled back.
+        Raises ``AppendUnknown`` if the log does not answer in time: ``settle`` finds the outcome,
+        and so does the producer's next transaction before it begins. After any other error it is
+        rolled back.
         """
         self._conclude()
         return self.positions
@@ -235,7 +235,7 @@ class Transaction:
             self._positions = self._found()
 
     def over(self) -> None:
-        """Let its producer go on; again: nothing."""
+        """End it for its producer; idempotent."""
         if self._state is TransactionState.OPEN:
             self._undoing = True
         if self._producer.end(self, self._draft) and self._state is TransactionState.OPEN:
@@ -314,9 +314,9 @@ class Transaction:
                 self._producer.dropped(self, self._draft)
 
     def finish(self) -> None:
-        """Learn what became of it, and have nothing of it pending; for its producer.
+        """Find out its outcome, and leave nothing of it pending; for its producer.
 
-        Raises ``LogUnavailable`` where the log does not say.
+        Raises ``LogUnavailable`` if the log does not answer.
         """
         sender, draft = self._producer.sender, self._draft
         try:
@@ -324,7 +324,7 @@ class Transaction:
         except Unknown:
             raise
         except LogError:
-            # Its commit, or what was to be pending, was refused: what is pending is undone.
+            # Its commit, or a pending append, was refused: what is pending is rolled back.
             pass
         mine = sender.producer
         if draft.travels and draft.producer == mine is not None:

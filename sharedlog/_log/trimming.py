@@ -72,11 +72,11 @@ def _tell_events(place: Place, outcome: TrimOutcome) -> None:
 
 
 class Trimming:
-    """What ``log.trim_every`` returns: a thread that trims until it is closed. A context manager.
+    """A thread that trims until it is closed; ``log.trim_every`` returns it. A context manager.
 
-    Of several, in any processes, one trims; another takes over once it has seen nothing of that
-    one for three rounds, ten seconds at least. ``told`` is called with what each round did, and
-    with its error.
+    Of several, in any processes, one trims. Another takes over after no sign of that one for three
+    rounds, ten seconds at least. ``told`` is called with the outcome of each round, or with its
+    error.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Trimming:
         self._rounds.start()
 
     def close(self) -> None:
-        """Stop, and let another one take over at once; idempotent. Waits for what runs."""
+        """Stop, after the round that runs; another one takes over at once. Idempotent."""
         self._rounds.close()
 
     def __enter__(self) -> Trimming:

@@ -20,10 +20,10 @@ _log = get_logger("sharedlog")
 
 
 class Adopted(NamedTuple):
-    """An outbox that is a log's from now on.
+    """An outbox that was adopted by a log.
 
-    ``waiting``: messages that a relay will append; ``lost``: the first and the last number of those
-    that a log had acknowledged and this one lacks, None if it has all.
+    ``waiting``: messages that a relay will append. ``lost``: the first and the last number of
+    messages that the former log had acknowledged and this one lacks; None if it has all.
     """
 
     waiting: int
@@ -35,14 +35,13 @@ def adopt_outbox(
 ) -> Adopted:
     """Have an outbox go on with ``log``, of another incarnation than it is for.
 
-    For a log that was declared restored: what waits is relayed from then on, as far as the log does
-    not have it, which its highest of the outbox decides. What the log lacks and had acknowledged
-    the outbox has no more: that is ``PredecessorMismatch``, and passed over with ``accept_loss``.
-    No relay of the outbox runs meanwhile. Does nothing where it is the log's already.
+    For a log that was declared restored. From then on relays append the waiting messages that the
+    log lacks. Messages that the log had acknowledged and lost are no longer in the outbox: that
+    raises ``PredecessorMismatch``; ``accept_loss`` passes over them. Run no relay of the outbox
+    meanwhile. Does nothing if the outbox is the log's already.
 
-    Raises ``NoSuchOutbox``, ``OutboxWentBack`` where the log has what the outbox lacks, and
-    ``LogUnavailable``; ``InvalidRequest`` for a log over gRPC. Given again after an error it goes
-    on.
+    Raises ``NoSuchOutbox``, ``LogUnavailable``, ``OutboxWentBack`` if the log has messages that the
+    outbox lacks, and ``InvalidRequest`` for a log over gRPC. It can be called again after an error.
     """
     check_name(name, "outbox")
     check_text(database, "database")

@@ -21,9 +21,9 @@ NAME = "outbox"
 
 
 class Outbox:
-    """Messages that commit with the transaction of a connection; a relay appends them to a log.
+    """An outbox: messages commit with a connection's transaction; a relay appends them to a log.
 
-    For one transaction after the other of that connection, and used as that is.
+    For one transaction after the other of that connection, whose thread rules apply.
     """
 
     def __init__(self, connection: Any, log: Log, name: str) -> None:
@@ -42,17 +42,17 @@ class Outbox:
         headers: Headers | None = None,
         about: About | None = None,
     ) -> None:
-        """Have a message be published if the transaction commits, once; never if it does not.
+        """Publish a message once if the transaction commits, and never if it does not.
 
-        Arguments as of ``Log.publish``. Messages get into the log in the order in which their
-        transactions commit. Call it last: other publishers of this outbox then wait for the
+        The arguments are those of ``Log.publish``. Messages get into the log in the order in which
+        their transactions commit. Call it last: other publishers of this outbox then wait for the
         transaction's end. In a handler's ``rifl.transaction`` over PostgreSQL it travels with the
         commit.
 
-        Raises ``NoSuchOutbox``, ``LogForked`` for an outbox of another log, ``WrongTransaction``
-        for a connection in autocommit or whose commits do not wait for the disk,
-        ``NoSuchStream`` and ``InvalidRequest``; the driver's errors where the database itself
-        refuses. Then nothing of it will be in the log.
+        Raises ``NoSuchOutbox``, ``NoSuchStream``, ``InvalidRequest``, and ``LogForked`` for an
+        outbox of another log. Raises ``WrongTransaction`` for a connection in autocommit, or whose
+        commits do not wait for the disk. Raises the driver's errors if the database refuses. After
+        an error nothing of it will be in the log.
         """
         log = self._log
 
@@ -70,7 +70,7 @@ def outbox(connection: Any, log: Log, name: str = NAME) -> Outbox:
     """Return an outbox in the database of ``connection``, for messages to ``log``.
 
     ``connection``: of sqlite3 or psycopg, SQLAlchemy's over one, or what ``rifl.transaction``
-    yields. ``create_outbox`` makes it, once; ``relay`` appends what is put into it.
+    yields. ``create_outbox`` makes the outbox, once; ``relay`` appends its messages to the log.
     """
     return Outbox(connection, log, name)
 
@@ -78,8 +78,8 @@ def outbox(connection: Any, log: Log, name: str = NAME) -> Outbox:
 def create_outbox(connection: Any, log: Log, name: str = NAME) -> None:
     """Make an outbox for ``log`` in the database of ``connection``, in its transaction.
 
-    Its tables begin with ``sharedlog_outbox``. Nothing is done where it is there; raises
-    ``LogForked`` if that is another log's.
+    Its tables begin with ``sharedlog_outbox``. Does nothing if the outbox exists; raises
+    ``LogForked`` if that is for another log.
     """
     check_name(name, "outbox")
     check_log(log, Log)

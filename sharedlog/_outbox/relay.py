@@ -55,10 +55,10 @@ _FOR_GOOD = (
 
 
 class Relay:
-    """What ``sharedlog.relay`` returns: it appends what is put into an outbox, until it is closed.
+    """A relay: it appends an outbox's messages to the log; ``sharedlog.relay`` returns it.
 
-    A context manager: inside it a thread does so. Of several, in any processes, one works, and
-    another takes over when that one is gone. Of one process: of no use in a forked child.
+    A context manager: while it is entered a thread relays. Of several, in any processes, one works;
+    another takes over when that one ends. It cannot be used in a forked child.
     """
 
     def __init__(
@@ -93,31 +93,31 @@ class Relay:
 
     @property
     def works(self) -> bool:
-        """Whether it is this one of the outbox's relays that does the work, as it last knew."""
+        """Whether this one of the outbox's relays does the work, as far as it knows."""
         return self._rounds.works
 
     @property
     def error(self) -> LogError | None:
-        """Why it has stopped for good; None: it has not."""
+        """The error that stopped it for good; None: it has not stopped."""
         return self._rounds.error
 
     def round(self) -> int:
-        """Relay what waits, once, unless another relay works; how many messages that was.
+        """Relay what waits, once, unless another relay works; return how many messages that was.
 
-        Raises ``OutboxWentBack`` where the outbox's database was restored from a backup,
-        ``PredecessorMismatch`` where the log was, ``CorruptLog``, ``LogForked``, and
-        ``LogUnavailable`` where the log or the database does not answer. After any but the last it
-        has stopped for good: another relay can take over, and this one raises the same again.
+        Raises ``OutboxWentBack`` if the outbox's database was restored from a backup, and
+        ``PredecessorMismatch`` if the log was. Raises ``CorruptLog``, ``LogForked``, and
+        ``LogUnavailable`` if the log or the database does not answer. After any but the last it has
+        stopped for good: another relay can take over, and this one raises the same again.
         """
         self._relayed = 0
         self._rounds.round()
         return self._relayed
 
     def once(self) -> int:
-        """Relay what waits, once; how many messages that was. Raises what ``round`` does.
+        """Relay what waits, once; return how many messages that was. Raises what ``round`` does.
 
-        Where another relay has the outbox, it is waited for until that one shows that it works,
-        which is then its to do, or has been silent for so long that this one takes over.
+        If another relay has the outbox, waits until that one shows that it works, and leaves the
+        work to it. If that one stays silent, this one takes over.
         """
         relayed = self.round()
         while not (self.works or self._rounds.another_works or self._closing.wait(_EVERY_S)):
@@ -125,7 +125,7 @@ class Relay:
         return relayed
 
     def close(self) -> None:
-        """Stop, and let another one take over at once; idempotent. Waits for what runs."""
+        """Stop, after the append that runs; another relay takes over at once. Idempotent."""
         self._closing.set()
         self._rounds.close()
         self._database.close()
@@ -229,15 +229,15 @@ def relay(
     name: str = NAME,
     told: Callable[[int | LogError], None] | None = None,
 ) -> Relay:
-    """Relay what is put into an outbox of a database to ``log``, while what it returns is entered.
+    """Return a relay from an outbox of a database to ``log``, which works while it is entered.
 
-    ``database``: ``sqlite:///FILE`` or ``postgresql://HOST/DATABASE``. A message that is in the log
-    is removed from the outbox; it is there once, whatever fails on the way. ``told`` is called
-    with the number of messages of each append, and with errors.
+    ``database``: ``sqlite:///FILE`` or ``postgresql://HOST/DATABASE``. The relay removes a message
+    from the outbox once it is in the log; it is there once, whatever fails on the way. ``told`` is
+    called with the number of messages of each append, and with errors.
 
-    Raises ``NoSuchOutbox``, ``LogForked`` for an outbox of another log, ``LogUnavailable`` where
-    the database does not answer, ``InvalidRequest`` for a log that is opened over gRPC: relays
-    work where the log is opened itself.
+    Raises ``NoSuchOutbox``, ``LogForked`` for an outbox of another log, and ``LogUnavailable`` if
+    the database does not answer. Raises ``InvalidRequest`` for a log over gRPC: a relay opens the
+    log itself.
     """
     check_name(name, "outbox")
     check_text(database, "database")

@@ -1,6 +1,6 @@
 """The player: a log's messages delivered to targets, in order, each once (DESIGN-LOG §15).
 
-- ``declared``: targets as they are declared; ``config``: in a file.
+- ``declared``: declared targets; ``config``: their file.
 - ``player``: what ``sharedlog.Player`` is: an event loop in a thread; ``leading``: one of several.
 - ``main_stream``: what is read once for all targets; ``course``: one target, ``delivering``:
   what is sent on one connection to it, ``beginning``: where that begins; ``standing``: what went

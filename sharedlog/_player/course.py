@@ -339,7 +339,7 @@ class Course:
         if feeder is not self.feeder or self.suspended is not None:
             return False
         if deaths.holds(self.failing.attempts, self.target.rules.tries):
-            waits = "it is not known yet whether its process has died of a message"
+            waits = "it is not known yet whether a message has crashed its process"
             feeder.cut(Trouble(Cause.BROKEN, details=waits))
             return False
         return True

@@ -1,4 +1,4 @@
-"""Targets as they are declared, and what is asked of a player."""
+"""The declarations of targets, and the settings of a player."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ PLAYER = "player"
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A gRPC server that is called with the messages of some streams.
+    """A gRPC server that a player calls with the messages of some streams.
 
-    ``address``: ``HOST:PORT``, or what gRPC takes. ``streams``: names; as a mapping, to the method
-    that messages are called by which say none. ``start``: where a target begins that was never
-    there: ``"beginning"`` of what is kept, ``"end"``, a position (with its commit), a time.
+    ``address``: ``HOST:PORT``, or another gRPC target. ``streams``: names; or a mapping from a name
+    to the method for messages that name none. ``start``: where a new target begins:
+    ``"beginning"`` of what is kept, ``"end"``, a position (after its commit), a time.
 
-    ``tries``: how often one message may fail, None: no limit; ``failed`` then, ``refused`` what can
-    never be called, ``unknown`` what a ``plain`` handler left when it died: ``"stop"`` the target,
-    make it a ``"dead-letter"``, or (``unknown``) call it ``"again"``. ``same_error``: so many
-    messages in a row that would become dead letters with the same error stop the target instead,
-    0: never.
+    ``tries``: how often one message may fail, None: no limit. ``failed``: what happens then;
+    ``refused``: for a message that can never be called; ``unknown``: for one whose ``plain``
+    handler crashed. Each is ``"stop"`` (the target), ``"dead-letter"``, or for ``unknown`` also
+    ``"again"``. ``same_error``: so many dead letters in a row with the same error stop the target
+    instead, 0: never.
 
-    ``patience``: how long an answer may take. ``batch``, ``batch_bytes``, ``linger``: messages
-    travel together, so many, of so many bytes, gathered for so long. ``queue``: how many wait for
-    it in this process. ``number``: of its index, another one begins anew.
+    ``patience``: how long an answer may take. ``batch``, ``batch_bytes``, ``linger``: so many
+    messages, of so many bytes, gathered for so long, travel together. ``queue``: how many messages
+    wait for it in this process. ``number``: of its index; with another number it begins anew.
 
-    ``token``, or ``token_file``, is shown to it; ``tls`` by the system's authorities, or those of
-    ``authorities``, with ``certificate`` and ``key`` of one's own: files.
+    ``token``, or the content of ``token_file``, is sent with each call. ``tls``: by the system's
+    authorities, or the file ``authorities``; ``certificate`` and ``key``: files of the client's.
     """
 
     name: str
@@ -113,7 +113,7 @@ class Target:
 
     @property
     def methods(self) -> dict[str, str]:
-        """The method of each stream's messages that say none, or nothing."""
+        """The method of each stream for messages that name none; "": there is none."""
         streams = self.streams
         return dict(streams) if isinstance(streams, Mapping) else dict.fromkeys(streams, "")
 
@@ -129,7 +129,7 @@ class Target:
 
     @property
     def rules(self) -> FailurePolicy:
-        """What becomes of messages that fail."""
+        """The policy for messages that fail."""
         for name, choices in (
             *(("failed", get_args(Failed)), ("refused", get_args(Failed))),
             ("unknown", get_args(Unknown)),
@@ -143,7 +143,7 @@ class Target:
 
     @property
     def bounds(self) -> FeederBounds:
-        """Of what is kept and sent."""
+        """The bounds of its queue and of its batches."""
         window = max(FeederBounds().window_count, self.batch)
         return FeederBounds(
             queue_count=self.queue,
@@ -153,7 +153,7 @@ class Target:
         )
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """What is shown to it with each call."""
+        """The metadata of each call to it: its token."""
         token = self.token
         if self.token_file:
             token = _file(self.token_file).decode("ascii", "replace").strip()
@@ -162,7 +162,7 @@ class Target:
         return (("authorization", f"Bearer {token}"),) if token else ()
 
     def credentials(self) -> grpc.ChannelCredentials | None:
-        """Of a TLS connection; None: plaintext."""
+        """The credentials of a TLS connection; None: plaintext."""
         if not (self.tls or self.authorities or self.certificate):
             return None
         if bool(self.certificate) is not bool(self.key):
@@ -198,9 +198,8 @@ def _file(name: str) -> bytes:
 def check_targets(targets: Sequence[Target], dead_letters: str) -> dict[str, Target]:
     """Return targets by their names.
 
-    Raises ``InvalidRequest`` for what is no list of them, where two have one name, and where one
-    follows the dead letters that are made of what it fails at: they would be made of each other,
-    without end.
+    Raises ``InvalidRequest`` for anything but a list of targets, if two have one name, and if one
+    follows the stream of its own dead letters: these would become dead letters, without end.
     """
     if isinstance(targets, Target):
         raise InvalidRequest(f"targets are a list: [target], not target {targets.name!r} itself")

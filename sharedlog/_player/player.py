@@ -41,17 +41,17 @@ _MOST_LOG_NAME = 200
 
 
 class Player:
-    """Delivers a log's messages to targets, until it is closed. A context manager.
+    """A player: it delivers a log's messages to targets, until it is closed. A context manager.
 
-    Of several of one ``name``, in any processes, one leads, and another takes over within
-    ``takeover`` when that one is gone. ``log_name``: by which targets keep their indexes of this
-    log: of several logs that feed one target each has its own, else the second one's target stops
-    as ``FORKED``. ``dead_letters``: the stream of messages that
-    were given up. ``observer``: one or several, who are told what it does. ``status``:
-    ``[HOST:]PORT`` of a page for people, read only, by HTTP; without a host, for this machine.
+    Of several with one ``name``, in any processes, one leads; another takes over within
+    ``takeover`` after that one ends. ``log_name``: the name under which targets keep their indexes
+    of this log. Logs that feed one target need different names, else the second one's target stops
+    as ``FORKED``. ``dead_letters``: the stream of dead letters. ``observer``: one or several, which
+    are told what it does. ``status``: ``[HOST:]PORT`` of a read-only status page over HTTP; by
+    default the host is this machine alone.
 
-    It runs an event loop in a thread of its own; its methods are for any thread. Of one process:
-    of no use in a forked child.
+    It runs an event loop in a thread of its own; any thread can call its methods. It cannot be used
+    in a forked child.
     """
 
     def __init__(
@@ -66,10 +66,10 @@ class Player:
         observer: PlayerObserver | Sequence[PlayerObserver] = (),
         status: str | None = None,
     ) -> None:
-        """Nothing is sent before it is entered, or ``run``.
+        """It sends nothing before it is entered, or ``run``.
 
-        Raises ``InvalidRequest`` for what cannot be. Of a log that a server has (``grpc://``) the
-        caller needs the right to ``play`` this name, and to publish to ``dead_letters``.
+        Raises ``InvalidRequest`` for invalid arguments. For a log over gRPC the caller needs the
+        rights to ``play`` this name, and to publish to ``dead_letters``.
         """
         check_part(name, "player")
         check_name(dead_letters)
@@ -97,18 +97,18 @@ class Player:
 
     @property
     def leads(self) -> bool:
-        """Whether it is this one of its name that sends, as it last knew."""
+        """Whether this one of its name leads, as far as it knows."""
         return self._leading is not None and self._leading.fence is not None
 
     @property
     def status_url(self) -> str | None:
-        """Where its status page is, while it has one."""
+        """The URL of its status page, while it has one."""
         return None if self._page is None else self._page.url
 
     def start(self) -> None:
         """Begin, in a thread; once.
 
-        Raises ``InvalidRequest`` for what is not there, ``LogStopped`` where the log was closed.
+        Raises ``InvalidRequest`` for missing files or streams, ``LogStopped`` if the log is closed.
         """
         if self._thread is not None:
             raise InvalidRequest("a player begins once")
@@ -122,16 +122,16 @@ class Player:
         self._begun.wait()
 
     def run(self) -> None:
-        """Deliver until another thread closes it, or an exception comes, such as a signal's.
+        """Deliver until another thread closes it, or an exception interrupts, such as a signal's.
 
-        Raises what ``start`` does, and ``check``.
+        Raises as ``start`` and ``check``.
         """
         with self:
             self._ended.wait()
         self.check()
 
     def reload(self, targets: Sequence[Target]) -> None:
-        """Deliver to these targets from now on; those that stay as they are go on undisturbed."""
+        """Deliver to these targets from now on; unchanged ones go on undisturbed."""
         found = check_targets(targets, self._settings.dead_letters)
         self._check(found)
         self._settings.targets = found
@@ -153,20 +153,20 @@ class Player:
                 raise InvalidRequest(f"target {name!r}: {error}") from error
 
     def targets(self) -> dict[str, TargetState]:
-        """Return how the targets are, by name, as the player that leads told last."""
+        """Return the states of the targets, by name, as the leading player wrote them last."""
         return self._place.run(all_told(self._settings.name))
 
     def check(self) -> None:
-        """Raise what ended it, if something but ``close`` did.
+        """Raise the error that ended it, if something other than ``close`` did.
 
-        ``LogStopped``: the log was closed, or can be used no more (a failed disk, a file that was
-        replaced): another player, over the log opened anew, goes on where this one was.
+        ``LogStopped``: the log was closed, or cannot be used any more (a failed disk, a replaced
+        file). A new player, over the log opened again, goes on where this one was.
         """
         if self._error is not None:
             raise self._error
 
     def close(self) -> None:
-        """Stop, and let another one take over at once; idempotent. Waits for what it does."""
+        """Stop, after the work in progress; another one takes over at once. Idempotent."""
         loop, closing = self._loop, self._closing
         if loop is not None and closing is not None and not self._ended.is_set():
             tell_loop(loop, closing.set)

@@ -41,7 +41,7 @@ class Tail:
     """Wakes the tasks of one event loop; also says whether the log answers.
 
     Of what is appended through this server the tags are known: only those who wait for one of them
-    are woken. By whatever else is appended everybody is. All look once a second, if the log grew.
+    are woken. Any other append wakes all. All look once a second, if the log grew.
     """
 
     def __init__(self, engine: Engine, told: Callable[[bool], None]) -> None:

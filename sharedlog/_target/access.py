@@ -15,7 +15,7 @@ _CERTIFIED = ("x509_subject_alternative_name", "x509_common_name")
 class PlayerAccess:
     """Lets players in that show a token, or a certificate with one of these names.
 
-    Neither is asked for: everybody who reaches the server may deliver.
+    By default every client that reaches the server can deliver.
     """
 
     def __init__(self, token: str | bytes | None, peers: Collection[str] | None) -> None:
@@ -27,7 +27,7 @@ class PlayerAccess:
 
     @property
     def is_open(self) -> bool:
-        """Whether everybody may deliver."""
+        """Whether every client may deliver."""
         return self._token is None and self._peers is None
 
     def check(self, context: Any) -> None:

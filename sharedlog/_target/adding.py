@@ -38,7 +38,7 @@ def add_target_to_server(
     queued_bytes: int = _LIMITS.queued_bytes,
     most_bytes: int = _LIMITS.most_bytes,
 ) -> None:
-    """Have players call a server's methods with the messages of some streams, in order, once.
+    """Make a server a target: players call its methods with streams' messages, in order, once.
 
     ::
 
@@ -46,21 +46,21 @@ def add_target_to_server(
             server, dedup, {"orders": ["/shop.v1.Inventory/Reserve"]}, token=TOKEN
         )
 
-    ``dedup`` is the server's ``rifl.Deduplicator``, whose interceptor it was made with; how far
-    each substream was taken is kept in its store. ``streams``: which methods the messages of each
-    stream may call, and no others; a message that names none calls the one there is. Methods are
-    unary, and declared as for callers: ``atomic``, ``idempotent`` or ``plain`` (see
+    ``dedup``: the server's ``rifl.Deduplicator``, whose interceptor the server has; its store keeps
+    how far each substream is done. ``streams``: the methods that the messages of each stream can
+    call, and no others. A message that names no method calls the only one. Methods are unary, and
+    declared as for callers: ``atomic``, ``idempotent`` or ``plain`` (see
     docs/reference/targets.md for what a crash leaves of each).
 
-    ``token``, ``peers``: players show the one, or a certificate with one of these names; where
-    neither is given, everybody who reaches the server may deliver. ``unseal`` opens messages that
-    were published sealed. ``concurrency``: how many handlers run at once on an event loop.
-    ``queued_bytes``: what of one player may wait there. ``most_bytes``: what the server takes in
-    one message (gRPC's ``grpc.max_receive_message_length``).
+    ``token``, ``peers``: players send this token, or have a certificate with one of these names. By
+    default every client that reaches the server can deliver. ``unseal`` opens messages that were
+    published sealed. ``concurrency``: how many handlers run at once on an event loop.
+    ``queued_bytes``: how much of one player may wait there. ``most_bytes``: the largest message
+    that the server receives (gRPC's ``grpc.max_receive_message_length``).
 
-    Before the server starts. Raises ``InvalidRequest``, and of rifl ``PolicyError`` (a method
-    that cannot be called so, or a server without the interceptor) and ``UnsupportedStore`` (a
-    store without such rows, as a group's).
+    Call it before the server starts. Raises ``InvalidRequest``. Raises rifl's ``PolicyError`` for a
+    method that cannot be called so, or a server without the interceptor, and ``UnsupportedStore``
+    for a store without such rows, such as a group's.
     """
     calls = _calls_of(dedup)
     if concurrency < 1 or queued_bytes < 1 or most_bytes < 1:
@@ -86,7 +86,7 @@ def add_target_to_server(
 def delivery(context: Any) -> Delivered | None:
     """Return what is known of the message that a handler is called with.
 
-    None where a caller of gRPC's calls it. Any thread that holds the handler's context.
+    None if a gRPC client calls the handler. Any thread that has the handler's context.
     """
     found = subject_of(context)
     return found if isinstance(found, Delivered) else None

@@ -101,7 +101,7 @@ class Lane:
 
 
 class AnswerQueue:
-    """The answers that are to be written: of DONEs of a substream the last one."""
+    """The answers to write: of DONEs of a substream the last one."""
 
     def __init__(self) -> None:
         self._answers: list[DeliveryAnswer] = []

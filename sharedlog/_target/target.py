@@ -278,7 +278,7 @@ Steps = Generator[Any, Any, Any]
 
 
 def skipped(items: Iterable[Any]) -> list[Position]:
-    """Return the places of messages that are to be passed over."""
+    """Return the places of messages that must be passed over."""
     return [
         item.place
         for item in items

@@ -32,9 +32,9 @@ __all__ = ["SinkError", "SourceError", "appending", "declare_columns", "register
 
 
 def register(spark: Any) -> None:
-    """Make the format ``sharedlog`` known to a Spark session; again is harmless.
+    """Register the format ``sharedlog`` with a Spark session; a second call is harmless.
 
-    Executors need this package installed, and have to reach the log. Raises ``ImportError``
+    Executors need this package installed, and access to the log. Raises ``ImportError``
     without the extra.
     """
     try:
@@ -48,8 +48,8 @@ def register(spark: Any) -> None:
 def appending(**options: str) -> Callable[[Any, int], None]:
     """Return a function for ``foreachBatch`` that appends a micro-batch's rows, once.
 
-    ``options``: of the sink (``log_env`` is ``logEnv``); ``name`` is needed: each such function of
-    a query has its own. For update and complete mode, which Spark gives no sink of Python's.
+    ``options``: of the sink (``log_env`` is ``logEnv``). ``name`` is required: each such function
+    of a query needs its own. For update and complete mode, in which Spark supports no Python sink.
     """
     given = {name.replace("_", ""): value for name, value in options.items()}
     if not given.get("name"):
@@ -67,10 +67,10 @@ def declare_columns(log: Any, stream: str, schema: Any) -> Any:
     For a program that writes the stream before a query does; it needs pyarrow, and no Spark.
     ``log``: an open ``sharedlog.Log``; ``schema``: a ``pyarrow.Schema``, of which names and types
     count. A message's value is an Arrow stream of that schema, its content type
-    ``application/vnd.apache.arrow.stream``. Again, by anybody, is harmless.
+    ``application/vnd.apache.arrow.stream``. A second call with the same schema is harmless.
 
-    Raises ``SchemaChanged`` where other columns are declared, ``NoSuchStream``, ``SinkError`` where
-    two columns have one name, ``InvalidRequest`` for a served log.
+    Raises ``SchemaChanged`` if other columns are declared, ``NoSuchStream``, ``SinkError`` if two
+    columns have one name, and ``InvalidRequest`` for a log over gRPC.
     """
     from sharedlog.spark._declaring import declare_columns as declare
 

@@ -128,7 +128,7 @@ Columns = RawColumns | ArrowColumns | ProtobufColumns
 
 
 def columns_of(of: StreamSchema | None) -> Columns:
-    """Return how messages are rows; None: as they are."""
+    """Return how messages become rows; None: unchanged."""
     if of is None:
         return RawColumns()
     return ArrowColumns(of) if of.format == "arrow" else ProtobufColumns(of)

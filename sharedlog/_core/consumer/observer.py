@@ -1,4 +1,4 @@
-"""The observer of consumers, who is told what their processes do (DESIGN §9)."""
+"""The observer of consumers, which is told what their processes do (DESIGN §9)."""
 
 from __future__ import annotations
 
@@ -40,38 +40,38 @@ class HandlingReport(NamedTuple):
 
 
 class ConsumerObserver:
-    """Is told what the processes of consumers do. Subclass and override.
+    """An observer of the processes of consumers. Subclass and override.
 
-    Called in the threads that run functions, one call at a time, and not to block. What it raises
-    is logged once, and changes nothing.
+    It is called in the threads that run functions, one call at a time, and must not block. An
+    exception of it is logged once, and changes nothing.
     """
 
     def handling(self, report: HandlingReport) -> tuple[str, str, Any] | None:
-        """A handler is about to run: the trace context that what it publishes carries, and what
-        ``handled`` gets; None: neither.
+        """A handler is about to run. Return the trace context (``traceparent``, ``tracestate``) for
+        the messages that it publishes, and the ``begun`` of ``handled``; None: neither.
         """
         return None
 
     def handled(self, report: HandlingReport, begun: Any, seconds: float, error: str) -> None:
-        """It has returned, or raised ``error``, which undoes its transaction."""
+        """The handler has returned, or raised ``error``, which rolls its transaction back."""
 
     def committed(self, reports: Sequence[HandlingReport]) -> None:
-        """A transaction is committed: the effects of these messages."""
+        """A transaction with the effects of these messages is committed."""
 
     def called(self, consumer: str, target: str, method: str, seconds: float, error: str) -> None:
-        """A handler's call to a service has its answer, or none because of ``error``."""
+        """A handler's call to a service was answered, or failed with ``error``."""
 
     def failed(self, consumer: str, tag: str) -> None:
-        """A handler has failed, as its attempts count."""
+        """A handler has failed, and the failure counts as an attempt."""
 
     def retrying(self, consumer: str, tag: str, seconds: float, error: str) -> None:
-        """A substream is tried again for more than a minute, at each try; 0.0: it goes on."""
+        """A substream has been retried for these ``seconds``, over a minute; 0.0: it goes on."""
 
     def buried(self, consumer: str, tag: str) -> None:
         """A message has become a dead letter."""
 
     def stopped(self, consumer: str, tag: str) -> None:
-        """A substream has stopped, until an operator lets it go on."""
+        """A substream has stopped, until an operator resumes it."""
 
     def took_over(self, consumer: str, tag: str, died: bool) -> None:
-        """The process has a substream; ``died``: who had it did not leave it."""
+        """The process has taken a substream; ``died``: its former owner had not left it."""

@@ -418,7 +418,7 @@ class Feeder:
 
     @property
     def passed_over(self) -> dict[str, Position]:
-        """The messages that are to be skipped, and are not yet, by substream."""
+        """The messages that must be skipped, and are not yet, by substream."""
         return {tag: place for tag, (place, skip) in self._decided.items() if skip is not None}
 
     def decided(self, tag: str) -> Position | None:

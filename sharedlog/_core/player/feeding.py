@@ -311,7 +311,7 @@ class Feeding:
 
     @property
     def passed_over(self) -> dict[str, Position]:
-        """The messages that are to be skipped, and are not yet, by substream."""
+        """The messages that must be skipped, and are not yet, by substream."""
         return self.main.passed_over
 
     def take(self, now_s: float) -> list[Outgoing]:

@@ -54,7 +54,7 @@ def headline(told: TargetState | None, wished: Wish, now_us: int) -> Headline:
     if told.lag and told.error_at_us > told.moved_at_us:
         return Headline(Level.BAD, "stuck", f"nothing was taken since its last error: {told.error}")
     if told.limit:
-        text = f"its process has died: {told.limit} messages are in flight at once, at most"
+        text = f"its process has crashed: {told.limit} messages are in flight at once, at most"
         return Headline(Level.BUSY, "limited", text)
     if told.state == "N":
         return Headline(Level.GOOD, "fed")

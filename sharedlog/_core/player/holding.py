@@ -58,7 +58,7 @@ def take_holds(
 def move_holds(
     name: str, held: Mapping[str, Hold], acknowledged: Mapping[str, Position], now_us: int
 ) -> Rule[dict[str, Hold]]:
-    """Move a target's holds to what it has acknowledged, or renew them; return them as they are.
+    """Move a target's holds to what it has acknowledged, or renew them; return the holds.
 
     Raises ``TrimmedLog`` where an operator dropped one.
     """

@@ -1,4 +1,4 @@
-"""The observer of players, who is told what they do."""
+"""The observer of players, which is told what they do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sharedlog._core.streams import stream_of
 
 
 class TargetReport(NamedTuple):
-    """A target at one moment: its state, entries behind, messages queued and in flight."""
+    """A target at one moment: its state, entries behind, messages queued, in flight and taken."""
 
     target: str
     state: str
@@ -53,35 +53,36 @@ class DeliveryReport(NamedTuple):
 
 
 class PlayerObserver:
-    """Is told what players do. Subclass and override; on a player's event loop, not to block.
+    """An observer of players. Subclass and override.
 
-    What it raises is logged once, and changes nothing.
+    It is called on a player's event loop, and must not block. An exception of it is logged once,
+    and changes nothing.
     """
 
     def attached(self, player: str, report: Callable[[], list[TargetReport]]) -> None:
-        """A player begins; ``report`` says how its targets are, in any thread."""
+        """A player begins; ``report`` returns the states of its targets, in any thread."""
 
     def detached(self, player: str, report: Callable[[], list[TargetReport]]) -> None:
         """That player is closed."""
 
     def troubled(self, player: str, target: str, cause: str) -> None:
-        """A target was cut off, for what ``cause`` names."""
+        """The player has closed the connection to a target, for the reason that ``cause`` names."""
 
     def stopped(self, player: str, target: str, why: str) -> None:
         """A target is sent nothing until an operator acts."""
 
     def buried(self, player: str, target: str) -> None:
-        """A message that it was not called with is a dead letter."""
+        """A message of a target has become a dead letter."""
 
     def sending(self, delivery: DeliveryReport) -> tuple[str, str, Any] | None:
         """A message is about to be sent. Called for each one, so it costs.
 
-        Returns the trace context that it is to travel with (``traceparent``, ``tracestate``; empty:
-        its publisher's), and what ``answered`` is given; None where it wants neither.
+        Returns the trace context for the message (``traceparent``, ``tracestate``; empty: its
+        publisher's), and the ``begun`` of ``answered``; None: neither.
         """
 
     def answered(self, delivery: DeliveryReport, begun: Any, seconds: float, error: str) -> None:
-        """The target has taken it, ``seconds`` after it was sent; or (``error``) it has not.
+        """The target has done the message, ``seconds`` after it was sent, or failed (``error``).
 
         ``begun``: what this observer's ``sending`` returned last, else None.
         """

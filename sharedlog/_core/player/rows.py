@@ -84,9 +84,9 @@ class TargetState(NamedTuple):
     ``state``: that of the feeder, ``paused``, or ``stopped`` (then ``why``, and ``about``: the
     message). ``lag``: how many entries of the log it is behind. ``rate``: messages a second.
     ``store``: the id of the store that answered last. ``process``: which one leads, HOST:PID.
-    ``dead_letters``: messages that its index has given up. ``moved_at_us``: when it took something
-    last, 0 under this player never. ``limit``: how many messages it is sent at once since its
-    process died, 0: as many as fit; ``deaths``: what the next player needs to know of that.
+    ``dead_letters``: how many its index counts. ``moved_at_us``: when it did something last, 0:
+    never under this player. ``limit``: how many messages it is sent at once since its process
+    crashed, 0: as many as fit; ``deaths``: what the next player needs to know of that.
     """
 
     state: str
@@ -114,7 +114,7 @@ class TargetState(NamedTuple):
     deaths: Mapping[str, Any] = {}
 
     def has_done(self, skip: SkipOne) -> bool:
-        """Whether an order is behind what it has taken, or of an index that is over."""
+        """Whether it is past the message of an order, or the order is for an older index."""
         done = self.indexes.get(skip.tag)
         behind = done is not None and skip.place[:2] <= Position.parse(done)[:2]
         return behind or skip.number < self.number

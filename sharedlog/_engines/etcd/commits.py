@@ -103,7 +103,7 @@ class Commits:
         except Exception as error:  # noqa: BLE001 - it is the waiting calls get it
             self._state = None
             if isinstance(error, CorruptLog) and len(left) > 1:
-                # A damaged key is not everybody's.
+                # A damaged key fails only the commits that use it.
                 for each in left:
                     self._write([each])
                 return

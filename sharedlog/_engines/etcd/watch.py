@@ -16,7 +16,7 @@ _DEAF_S = 1.0
 
 
 class Watch:
-    """Counts the writes of one key, as they are told. Any thread.
+    """Counts the writes of one key that the watch tells of. Any thread.
 
     What it tells is a hint: it may miss writes while it looks for a node, and a node
     that hangs tells nothing. Its thread begins with the first wait.
@@ -81,7 +81,7 @@ class Watch:
             try:
                 self._listen(ended)
             except (grpc.RpcError, ValueError):
-                # Of a node that died, or of a channel that is being closed.
+                # Of a node that crashed, or of a channel that is being closed.
                 self._client.leave(self._node)
             except self._client.owner.errors:
                 self._client.leave(self._node)

@@ -78,7 +78,7 @@ class Waiting:
                 raise self._connection.owner.stopped("the log engine was closed")
 
     def close(self) -> None:
-        """Wake everybody, before the connection closes its sessions. Idempotent."""
+        """Wake all waiting calls, before the connection closes its sessions. Idempotent."""
         self._connection.closing.set()
         self._hint()
         if self._listener is None:
@@ -385,7 +385,7 @@ class PostgresEngine:
         """See ``Engine``."""
         while True:
             _, rows = self._ask(DOOMED, {"through": through, "limit": _PIECE})
-            # As they are: damaged ones go, too.
+            # Unchecked: damaged ones are removed, too.
             doomed = [(lsn, tags.split(_BETWEEN)) for lsn, tags in rows if lsn is not None]
             if not doomed:
                 return

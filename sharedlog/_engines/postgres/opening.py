@@ -71,7 +71,7 @@ def accept_loss(url: str, keys: Mapping[str, bytes]) -> str:
 def _parts(url: str) -> tuple[PostgresAddress, str]:
     name = log_name(url)[1]
     base, _, query = url.partition("?")
-    # As they are written: libpq has rules of its own for what they mean.
+    # Unparsed: libpq has rules of its own for what they mean.
     options = [each for each in query.split("&") if each and each.partition("=")[0] != "log"]
     try:
         return PostgresAddress.parse(f"{base}?{'&'.join(options)}", schema=_SCHEMA), name

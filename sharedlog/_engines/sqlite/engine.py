@@ -97,7 +97,7 @@ class SqliteEngine:
         except (LogFull, CorruptLog):
             if len(together) == 1:
                 raise
-            # There may be room for some, and a damaged key is not everybody's.
+            # There may be room for some, and a damaged key fails only its own commits.
             for each in together:
                 try:
                     each.done(self._written([each])[0])

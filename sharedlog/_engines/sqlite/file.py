@@ -40,7 +40,7 @@ _WRITE, _NONE = _of(fcntl.F_WRLCK), _of(fcntl.F_UNLCK)
 
 
 class WriteFairness:
-    """That of one handle on the file; one thread at a time. Without its file everybody is free.
+    """That of one handle on the file; one thread at a time. Without its file all locks are free.
 
     The lock is the handle's (of the open file), and goes with its process.
     """
@@ -161,7 +161,7 @@ class LogFile:
     """One process's way to the file, safe in any thread.
 
     A connection for writing, one for reading, one to notice that others wrote; each
-    under a lock of its own. A transaction is visible to anybody only when it is on the disk.
+    under a lock of its own. A transaction is visible only when it is on the disk.
 
     Once a sync has failed, or the files are not those that were opened (``FileGuard``), nothing is
     written or read here any more.
@@ -210,7 +210,7 @@ class LogFile:
                     raise self._meaning(error) from error
                 raise
             # What was committed to files that went meanwhile is nowhere, or comes back with them.
-            # Nothing of it was told to anybody.
+            # No caller was told of it.
             self._guarded(self._guard.committed, raised)
             if counting is None or counting.note.raise_to(commits):
                 return
