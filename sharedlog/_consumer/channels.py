@@ -101,7 +101,7 @@ class CallingChannel(grpc.Channel):
         response_deserializer: Callable[[bytes], Any] | None = None,
         _registered_method: bool | None = False,
     ) -> Any:
-        """See ``grpc.Channel``."""
+        """Return a callable, as ``grpc.Channel`` does."""
         return _UnaryUnary(
             self._calls, self._target, method, request_serializer, response_deserializer
         )
@@ -174,7 +174,7 @@ class AioCallingChannel:
         response_deserializer: Callable[[bytes], Any] | None = None,
         _registered_method: bool | None = False,
     ) -> Any:
-        """See ``grpc.aio.Channel``."""
+        """Return a callable, as ``grpc.aio.Channel`` does."""
         return _AioUnaryUnary(
             self._calls, self._target, method, request_serializer, response_deserializer
         )

@@ -34,7 +34,7 @@ _PIECE = 32
 
 
 class LogStore:
-    """See ``Store``. What a transaction has, its keeper appends; here are calls alone (T6)."""
+    """A store in the log: the keeper appends transactions, this keeps the calls alone (T6)."""
 
     def __init__(self, place: Place, name: str) -> None:
         """``name``: the consumer's."""
@@ -44,7 +44,7 @@ class LogStore:
         self._kept: dict[str, dict[int, tuple[int, int]]] = {}
 
     def lane(self) -> LogStore:
-        """See ``Store``: it has no transaction of its own."""
+        """Return itself: it has no transactions of its own."""
         return self
 
     def take(self, tag: str, number: int, *, gone: Gone, anew: bool) -> NoReturn:
@@ -60,7 +60,7 @@ class LogStore:
         raise _nothing()
 
     def calls(self, tag: str) -> Sequence[HandlerCall]:
-        """See ``Store``."""
+        """Return the kept calls of a shard, by their serials (T6)."""
         try:
             found = self._place.run(read_calls(self._name, tag, self._place.seals))
         except LogStopped:
@@ -71,12 +71,12 @@ class LogStore:
         return found
 
     def intend(self, tag: str, number: int, call: HandlerCall) -> None:
-        """See ``Store``."""
+        """Keep a call, durably, apart from the transaction that runs."""
         self._kept.setdefault(tag, {})[call.serial] = call.position[:2]
         self._keep(tag, number, call)
 
     def answered(self, tag: str, number: int, call: HandlerCall) -> None:
-        """See ``Store``."""
+        """Keep a call's answer, durably, if the fence has the number."""
         self._keep(tag, number, call)
 
     def written(self) -> None:

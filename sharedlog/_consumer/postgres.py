@@ -104,7 +104,7 @@ class _Shared:
 
 
 class PostgresLane:
-    """See ``Store``. A lane is a session; a take-over ends a dead process's sessions, if it may."""
+    """A store in PostgreSQL. A lane is a session; a take-over ends a dead process's, if it may."""
 
     def __init__(
         self,
@@ -157,11 +157,11 @@ class PostgresLane:
                 execute(self._calls.create, ())
 
     def lane(self) -> PostgresLane:
-        """See ``Store``."""
+        """Return another lane, or None if the store cannot have one."""
         return PostgresLane(self._url, self._name, self._configure, self._shared)
 
     def take(self, tag: str, number: int, *, gone: Gone, anew: bool) -> Checkpoint:
-        """See ``Store``. The row names the sessions of all lanes: the shard may be in any."""
+        """Take the shard. Its row names the sessions of all lanes: the shard may be in any."""
         shared = self._shared
         shared.held.pop(tag, None)
         with self._working() as execute:
@@ -180,44 +180,44 @@ class PostgresLane:
             return self._table.take(execute, tag, number, gone=gone, anew=anew, session=sessions)
 
     def note(self, tag: str, number: int, attempts: int) -> None:
-        """See ``Store``."""
+        """Note attempts, durably, if the fence has the number."""
         with self._working() as execute:
             self._table.note(execute, tag, number, attempts)
 
     def rewind(self, tag: str, number: int, epoch: int, position: Position | None) -> None:
-        """See ``Store``."""
+        """Set the position in a new epoch, if the fence has the number."""
         with self._working() as execute:
             self._table.rewind(execute, tag, number, epoch, position)
             self._calls.forget(execute, tag)
 
     def calls(self, tag: str) -> Sequence[HandlerCall]:
-        """See ``Store``."""
+        """Return the kept calls of a shard, by their serials (T6)."""
         with self._working() as execute:
             found = self._calls.read(execute, tag)
         self._has_calls(tag, bool(found))
         return found
 
     def intend(self, tag: str, number: int, call: HandlerCall) -> None:
-        """See ``Store``."""
+        """Keep a call, durably, apart from the transaction that runs."""
         self._has_calls(tag, True)
         with self._apart() as execute:
             if not self._calls.intend(execute, tag, number, call):
                 raise self._table.fenced(execute, tag, number)
 
     def answered(self, tag: str, number: int, call: HandlerCall) -> None:
-        """See ``Store``."""
+        """Keep a call's answer, durably, if the fence has the number."""
         with self._apart() as execute:
             if not self._calls.answered(execute, tag, number, call):
                 raise self._table.fenced(execute, tag, number)
 
     def written(self) -> None:
-        """See ``Store``: calls are kept by a session of their own."""
+        """Do nothing: calls are kept by a session of their own."""
 
     def suspend(self) -> None:
-        """See ``Store``."""
+        """Do nothing: a transaction does not block the sessions that keep calls."""
 
     def resume(self, *, read: bool) -> None:
-        """See ``Store``."""
+        """Do nothing, as ``suspend``."""
 
     def has(self, engine: PostgresEngine) -> bool:
         """Whether the log of an engine is in this database, and this role's to append to."""
@@ -234,7 +234,7 @@ class PostgresLane:
         self._append = None if joined.commit is None else (engine.joined_commits, joined)
 
     def begin(self) -> None:
-        """See ``Store``."""
+        """Begin a transaction."""
         with self._errors():
             connection = self._opened()
             self._mark = mark_open(connection, TransactionMark.of_session(self._settings))
@@ -244,14 +244,14 @@ class PostgresLane:
                 send(connection, self._beginning)
 
     def lend(self, loan: Loan) -> Any:
-        """See ``Store``."""
+        """Return the connection that a handler uses, until the loan is over."""
         self._lent = LentConnection(self._opened(), loan)
         self._lent.row_factory = self._row_factory
         self._overran = False
         return self._lent
 
     def take_back(self) -> None:
-        """See ``Store``."""
+        """End the loan: uses of the connection raise ``HandlerEnded``."""
         lent, self._lent = self._lent, None
         connection = self._connection
         if lent is not None and connection is not None:
@@ -260,7 +260,7 @@ class PostgresLane:
             self._end_alchemy()
 
     def sqlalchemy(self) -> Any:
-        """See ``Store``."""
+        """Return a ``sqlalchemy.Connection`` of the transaction, until ``take_back``."""
         connection, lent = self._opened(), self._lent
         if lent is None:
             raise handler_ended()
@@ -270,11 +270,11 @@ class PostgresLane:
         return self._alchemy.begin(lent.loan)
 
     def savepoint(self) -> AbstractContextManager[object]:
-        """See ``Store``."""
+        """Return a context manager that rolls its block back if an exception leaves it."""
         return sql_savepoint(self._lent)
 
     def intact(self) -> None:
-        """See ``Store``."""
+        """Raise ``Failed`` if a handler has ended the transaction."""
         connection = self._opened()
         if self._overran:
             raise Failed(
@@ -297,7 +297,7 @@ class PostgresLane:
             raise Failed("the handler has left a savepoint of psycopg's open", counts=True)
 
     def commit(self, tag: str, checkpoint: Checkpoint, _: Sequence[Unit] = ()) -> None:
-        """See ``Store``."""
+        """Commit with the checkpoint, if the fence has its number."""
         self._shared.held.pop(tag, None)
         self._end_alchemy()
         lent = self._mark is not None
@@ -313,7 +313,7 @@ class PostgresLane:
                 self._mark = None
 
     def rollback(self) -> None:
-        """See ``Store``."""
+        """Roll back the transaction, if there is one; does not fail."""
         self._append = None
         self._end_alchemy()
         mark, self._mark = self._mark, None
@@ -326,7 +326,7 @@ class PostgresLane:
                 self.close()
 
     def judge(self, error: BaseException) -> Counts:
-        """See ``Store``."""
+        """Return whether a handler's error counts as an attempt."""
         if not isinstance(error, psycopg.Error):
             return True
         if self._connection is None or self._connection.closed:
@@ -338,7 +338,7 @@ class PostgresLane:
         return by_sqlstate(self._failed_by if after else error.sqlstate)
 
     def close(self) -> None:
-        """See ``Store``."""
+        """Close the store; idempotent."""
         connection, self._connection = self._connection, None
         self._shared.sessions.discard(self._session)
         self._session, self._mark = "", None

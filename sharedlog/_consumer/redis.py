@@ -63,7 +63,7 @@ class _Part(NamedTuple):
 
 
 class RedisLane:
-    """See ``Store``. A transaction is queued until its commit, which is one script."""
+    """A store in Redis. A transaction is queued until its commit, which is one script."""
 
     def __init__(self, clients: Clients, name: str) -> None:
         """``clients``: of one server that forgets nothing. ``name``: the consumer's."""
@@ -82,13 +82,13 @@ class RedisLane:
         self._serials: dict[str, dict[int, tuple[int, int]]] = {}
 
     def lane(self) -> RedisLane:
-        """See ``Store``."""
+        """Return another lane, or None if the store cannot have one."""
         found = RedisLane(self._clients, self._name)
         found._serials = self._serials
         return found
 
     def take(self, tag: str, number: int, *, gone: Gone, anew: bool) -> Checkpoint:
-        """See ``Store``."""
+        """Raise the shard's fence to the number, and return the checkpoint."""
         found = self._ask("take", (self._row(tag),), (number, int(gone), int(anew)))
         if found[0] != b"ok":
             raise self._fenced(tag, number, found)
@@ -105,18 +105,18 @@ class RedisLane:
         )
 
     def note(self, tag: str, number: int, attempts: int) -> None:
-        """See ``Store``."""
+        """Note attempts, durably, if the fence has the number."""
         self._keep(tag, number, self._row(tag), "attempts", attempts)
 
     def rewind(self, tag: str, number: int, epoch: int, position: Position | None) -> None:
-        """See ``Store``."""
+        """Set the position in a new epoch, if the fence has the number."""
         keys = (self._row(tag), self._calls(tag))
         found = self._ask("rewind", keys, (number, str(position or ""), epoch))
         if found[0] != b"ok":
             raise self._fenced(tag, number, found)
 
     def calls(self, tag: str) -> Sequence[HandlerCall]:
-        """See ``Store``."""
+        """Return the kept calls of a shard, by their serials (T6)."""
         with _errors():
             rows: dict[bytes, bytes] = self._client.hgetall(self._calls(tag))
         found = sorted((_read_call(int(at), row) for at, row in rows.items()), key=_serial)
@@ -124,39 +124,39 @@ class RedisLane:
         return found
 
     def intend(self, tag: str, number: int, call: HandlerCall) -> None:
-        """See ``Store``."""
+        """Keep a call, durably, apart from the transaction that runs."""
         self._keep(tag, number, self._calls(tag), call.serial, _written_call(call))
         self._serials.setdefault(tag, {})[call.serial] = _place(call)
 
     def answered(self, tag: str, number: int, call: HandlerCall) -> None:
-        """See ``Store``."""
+        """Keep a call's answer, durably, if the fence has the number."""
         self._keep(tag, number, self._calls(tag), call.serial, _written_call(call))
 
     def written(self) -> None:
         """Do nothing: queued commands block no other client."""
 
     def suspend(self) -> None:
-        """See ``Store``."""
+        """Do nothing: queued commands block no other client."""
 
     def resume(self, *, read: bool) -> None:
-        """See ``Store``."""
+        """Do nothing, as ``suspend``."""
 
     def begin(self) -> None:
-        """See ``Store``."""
+        """Begin a transaction."""
         self._queued, self._ends = [], []
 
     def lend(self, loan: Loan) -> Any:
-        """See ``Store``."""
+        """Return the connection that a handler uses, until the loan is over."""
         self._lent = RedisTransaction(self._client, PREFIX, self._info, loan, first=not self._ends)
         return self._lent
 
     def take_back(self) -> None:
-        """See ``Store``."""
+        """End the loan: uses of the connection raise ``HandlerEnded``."""
         if self._lent is not None:
             self._lent.take_back()
 
     def savepoint(self) -> AbstractContextManager[object]:
-        """See ``Store``."""
+        """Return a context manager that rolls its block back if an exception leaves it."""
         if self._lent is None:
             raise handler_ended()
         return self._lent.savepoint()
@@ -166,7 +166,7 @@ class RedisLane:
         raise InvalidRequest("effects.sqlalchemy is for SQLite and PostgreSQL")
 
     def intact(self) -> None:
-        """See ``Store``."""
+        """Raise ``Failed`` if a handler has ended the transaction."""
         lent = self._lent
         if lent is not None:
             self._queued += lent.taken()
@@ -177,7 +177,7 @@ class RedisLane:
     def commit(
         self, tag: str, checkpoint: Checkpoint, units: Sequence[Unit] = ()
     ) -> PartialTransaction | None:
-        """See ``Store``. ``Failed`` that is ``partial``: what was before the command is there."""
+        """Commit with the checkpoint. ``Failed`` with ``partial``: earlier commands are done."""
         commands = self._queued
         parts = self._parts(tag, checkpoint, units, commands)
         try:
@@ -204,7 +204,7 @@ class RedisLane:
         return PartialTransaction(done, failed)
 
     def rollback(self) -> None:
-        """See ``Store``."""
+        """Roll back the transaction, if there is one; does not fail."""
         self._queued, self._ends = [], []
         lent, self._lent = self._lent, None
         watching, self._watching = self._watching, None
@@ -214,11 +214,11 @@ class RedisLane:
                     each.give_back()
 
     def judge(self, error: BaseException) -> Counts:
-        """See ``Store``."""
+        """Return whether a handler's error counts as an attempt."""
         return by_redis(error)
 
     def close(self) -> None:
-        """See ``Store``."""
+        """Close the store; idempotent."""
         self.rollback()
         self._clients.close()
 

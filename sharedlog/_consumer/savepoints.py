@@ -77,7 +77,7 @@ class Savepoint:
         self._entered.__exit__(exc_type, exc, traceback)
 
     async def __aenter__(self) -> Self:
-        """See ``__enter__``."""
+        """Enter the block, as ``with`` does."""
         return self.__enter__()
 
     async def __aexit__(
@@ -86,7 +86,7 @@ class Savepoint:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """See ``__exit__``."""
+        """Leave the block, as ``with`` does."""
         self.__exit__(exc_type, exc, traceback)
 
 

@@ -90,7 +90,7 @@ _OURS = "the consumer begins, commits and closes what handlers write with (a sav
 
 
 class SqliteLane:
-    """See ``Store``. The file has one writer: a transaction keeps others out while it runs."""
+    """A store in SQLite. The file has one writer: a transaction blocks others while it runs."""
 
     def __init__(
         self,
@@ -137,26 +137,26 @@ class SqliteLane:
             raise
 
     def lane(self) -> None:
-        """See ``Store``: the file has one writer."""
+        """Return None: the file has one writer."""
 
     def take(self, tag: str, number: int, *, gone: Gone, anew: bool) -> Checkpoint:
-        """See ``Store``."""
+        """Raise the shard's fence to the number, and return the checkpoint."""
         with self._transaction() as execute:
             return self._table.take(execute, tag, number, gone=gone, anew=anew)
 
     def note(self, tag: str, number: int, attempts: int) -> None:
-        """See ``Store``."""
+        """Note attempts, durably, if the fence has the number."""
         with self._transaction() as execute:
             self._table.note(execute, tag, number, attempts)
 
     def rewind(self, tag: str, number: int, epoch: int, position: Position | None) -> None:
-        """See ``Store``."""
+        """Set the position in a new epoch, if the fence has the number."""
         with self._transaction() as execute:
             self._table.rewind(execute, tag, number, epoch, position)
             self._calls.forget(execute, tag)
 
     def calls(self, tag: str) -> Sequence[HandlerCall]:
-        """See ``Store``."""
+        """Return the kept calls of a shard, by their serials (T6)."""
         with self._transaction() as execute:
             found = self._calls.read(execute, tag)
         self._calling.discard(tag)
@@ -165,24 +165,24 @@ class SqliteLane:
         return found
 
     def intend(self, tag: str, number: int, call: HandlerCall) -> None:
-        """See ``Store``."""
+        """Keep a call, durably, apart from the transaction that runs."""
         self._calling.add(tag)
         with self._transaction() as execute:
             if not self._calls.intend(execute, tag, number, call):
                 raise self._table.fenced(execute, tag, number)
 
     def answered(self, tag: str, number: int, call: HandlerCall) -> None:
-        """See ``Store``."""
+        """Keep a call's answer, durably, if the fence has the number."""
         with self._transaction() as execute:
             if not self._calls.answered(execute, tag, number, call):
                 raise self._table.fenced(execute, tag, number)
 
     def written(self) -> int:
-        """See ``Store``."""
+        """Return a number that grows as handlers write; None: calls may be made at any time."""
         return self._opened().total_changes + self._owned.others
 
     def suspend(self) -> None:
-        """See ``Store``."""
+        """Let other writers in while a service is called."""
         self._owned.free()
         with self._errors():
             connection = self._opened()
@@ -193,7 +193,7 @@ class SqliteLane:
             connection.execute(_QUERY_ONLY)
 
     def resume(self, *, read: bool) -> None:
-        """See ``Store``."""
+        """Go on with the transaction after a service was called."""
         before, factories = self._version, self._suspended or _PLAIN
         self.rollback()
         self.begin()
@@ -207,7 +207,7 @@ class SqliteLane:
             )
 
     def begin(self) -> None:
-        """See ``Store``."""
+        """Begin a transaction."""
         with self._errors():
             connection = self._opened()
             connection.execute(BEGIN)
@@ -217,13 +217,13 @@ class SqliteLane:
         self._owned.lend(connection)
 
     def lend(self, loan: Loan) -> Any:
-        """See ``Store``."""
+        """Return the connection that a handler uses, until the loan is over."""
         self._lent = LentSqliteConnection(self._opened(), loan)
         self._lent.row_factory, self._lent.text_factory = self._factories
         return self._lent
 
     def take_back(self) -> None:
-        """See ``Store``. Nothing is in flight: a connection is its thread's."""
+        """End the loan. Nothing is in flight: only its own thread uses a connection."""
         lent, self._lent = self._lent, None
         if lent is not None:
             lent.loan.over = True
@@ -233,7 +233,7 @@ class SqliteLane:
                 self._connection.row_factory, self._connection.text_factory = _PLAIN
 
     def sqlalchemy(self) -> Any:
-        """See ``Store``."""
+        """Return a ``sqlalchemy.Connection`` of the transaction, until ``take_back``."""
         connection, lent = self._opened(), self._lent
         if lent is None:
             raise handler_ended()
@@ -247,11 +247,11 @@ class SqliteLane:
         return self._alchemy.begin(lent.loan)
 
     def savepoint(self) -> AbstractContextManager[object]:
-        """See ``Store``."""
+        """Return a context manager that rolls its block back if an exception leaves it."""
         return sql_savepoint(self._lent)
 
     def intact(self) -> None:
-        """See ``Store``."""
+        """Raise ``Failed`` if a handler has ended the transaction."""
         try:
             connection = self._opened()
             begun = connection.in_transaction
@@ -270,7 +270,7 @@ class SqliteLane:
             work(self._opened())
 
     def commit(self, tag: str, checkpoint: Checkpoint, _: Sequence[Unit] = ()) -> None:
-        """See ``Store``."""
+        """Commit with the checkpoint, if the fence has its number."""
         self._owned.free()
         self._end_alchemy()
         with self._transaction() as execute:
@@ -279,7 +279,7 @@ class SqliteLane:
                 self._calls.passed(execute, tag, checkpoint.position)
 
     def rollback(self) -> None:
-        """See ``Store``."""
+        """Roll back the transaction, if there is one; does not fail."""
         self._owned.free()
         self._end_alchemy()
         suspended, self._suspended = self._suspended, None
@@ -296,7 +296,7 @@ class SqliteLane:
             self.close()
 
     def judge(self, error: BaseException) -> Counts:
-        """See ``Store``."""
+        """Return whether a handler's error counts as an attempt."""
         if not isinstance(error, sqlite3.Error):
             return True
         if not is_noted(error):
@@ -307,7 +307,7 @@ class SqliteLane:
         return by_sqlite(error)
 
     def close(self) -> None:
-        """See ``Store``."""
+        """Close the store; idempotent."""
         connection, self._connection = self._connection, None
         self._owned.free()
         self._suspended = None

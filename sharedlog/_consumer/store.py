@@ -18,12 +18,12 @@ from sharedlog._core.position import Position
 class StoreLane(Protocol):
     """A lane of one process to the database that the effects are in: one transaction at a time.
 
-    Raises ``StoreAway`` where the database does not answer (it is used again then),
-    ``Fenced`` for a number that is not the shard's, ``Failed`` for a commit that did not happen.
+    Raises ``StoreAway`` if the database does not answer (it can be used again then), ``Fenced``
+    for a number that is not the shard's, ``Failed`` for a commit that did not happen.
     """
 
     def lane(self) -> StoreLane | None:
-        """Return another lane, whose transactions run beside those of this one; None: none can.
+        """Return another lane, with concurrent transactions; None: the store cannot have one.
 
         Both have the same shards: what one has found out of a shard the other knows. A shard is
         in one lane at a time.
@@ -33,34 +33,34 @@ class StoreLane(Protocol):
         """Set the shard's fence to the number, if it is lower, and return the checkpoint."""
 
     def note(self, tag: str, number: int, attempts: int) -> None:
-        """Note attempts, durably, where the fence is the number."""
+        """Note attempts, durably, if the fence has the number."""
 
     def rewind(self, tag: str, number: int, epoch: int, position: Position | None) -> None:
-        """Be done through a position, in a new epoch, where the fence is the number."""
+        """Set the position in a new epoch, if the fence has the number."""
 
     def calls(self, tag: str) -> Sequence[HandlerCall]:
-        """Return the calls that are kept of a shard, by their serials (T6)."""
+        """Return the kept calls of a shard, by their serials (T6)."""
 
     def intend(self, tag: str, number: int, call: HandlerCall) -> None:
-        """Keep a call, durably, where the fence is the number: whatever becomes of the
-        transaction that runs.
+        """Keep a call, durably, if the fence has the number; also if the transaction that runs is
+        rolled back.
         """
 
     def answered(self, tag: str, number: int, call: HandlerCall) -> None:
         """Keep a call's answer, as ``intend``."""
 
     def written(self) -> int | None:
-        """Return what grows as handlers write; None: calls may be made at any time.
+        """Return a number that grows as handlers write; None: calls may be made at any time.
 
-        Else it has one writer: a call is made where nothing was written since ``begin``, and
-        between ``suspend`` and ``resume``.
+        Else the database has one writer: a call is made only if nothing was written since
+        ``begin``, and between ``suspend`` and ``resume``.
         """
 
     def suspend(self) -> None:
-        """Let others write, while a service is called: of the transaction nothing is written."""
+        """Let other writers in while a service is called: the transaction has written nothing."""
 
     def resume(self, *, read: bool) -> None:
-        """Go on with it. ``read``: ``Failed`` where others have written since it was begun."""
+        """Go on with it. ``read``: raise ``Failed`` if others have written since it was begun."""
 
     def begin(self) -> object:
         """Begin a transaction."""
@@ -79,24 +79,24 @@ class StoreLane(Protocol):
         """Return a ``sqlalchemy.Connection`` of the transaction that runs, until ``take_back``."""
 
     def savepoint(self) -> AbstractContextManager[object]:
-        """Have a block undo what is done to the database within it, if an exception leaves it."""
+        """Return a context manager that rolls its block back if an exception leaves it."""
 
     def intact(self) -> None:
-        """Raise ``Failed`` where a handler has ended the transaction."""
+        """Raise ``Failed`` if a handler has ended the transaction."""
 
     def commit(
         self, tag: str, checkpoint: Checkpoint, units: Sequence[Unit] = ()
     ) -> PartialTransaction | None:
-        """Commit, with the checkpoint, where the fence is its number; begins if nothing has.
+        """Commit with the checkpoint, if the fence has its number; begins if nothing has.
 
-        ``units``: see ``CommitStore``; None is returned where all of it is committed.
+        ``units``: see ``CommitStore``. Returns None if all of it is committed.
         """
 
     def rollback(self) -> None:
-        """Undo what was begun, if something was; does not fail."""
+        """Roll back the transaction, if there is one; does not fail."""
 
     def judge(self, error: BaseException) -> Counts:
-        """Say whether an error that a handler raised counts, without what it wraps."""
+        """Return whether a handler's error counts as an attempt, without the errors it wraps."""
 
     def close(self) -> None:
         """Close it; idempotent."""

@@ -85,7 +85,7 @@ class Table:
         anew: bool,
         session: str = "",
     ) -> Checkpoint:
-        """See ``Store``; ``session``: as the database calls the one of this process."""
+        """Raise the shard's fence, and return the checkpoint; ``session``: this process's."""
         shard = (self._name, tag)
         execute(self._of(_INSERT), (*shard, b""))
         kept = int(not anew)
@@ -104,7 +104,7 @@ class Table:
         return "" if row is None else str(row[0])
 
     def note(self, execute: Execute, tag: str, number: int, attempts: int) -> None:
-        """See ``Store``."""
+        """Note attempts, durably, if the fence has the number."""
         done = execute(self._of(_NOTE), (attempts, self._name, tag, number))
         if done.rowcount != 1:
             raise self.fenced(execute, tag, number)
@@ -112,7 +112,7 @@ class Table:
     def rewind(
         self, execute: Execute, tag: str, number: int, epoch: int, position: Position | None
     ) -> None:
-        """See ``Store``."""
+        """Set the position in a new epoch, if the fence has the number."""
         given = (str(position or ""), epoch, b"", self._name, tag, number)
         if execute(self._of(_REWIND), given).rowcount != 1:
             raise self.fenced(execute, tag, number)

@@ -22,22 +22,22 @@ class Elsewhere(ABC):
     @property
     @abstractmethod
     def durability(self) -> str:
-        """See ``Engine``."""
+        """What the store promises of an append that returned, in a sentence."""
 
     @property
     @abstractmethod
     def limits(self) -> Limits:
-        """See ``Engine``."""
+        """The limits of one commit."""
 
     @abstractmethod
     def ask(self, call: CalledRule[_T]) -> _T:
-        """Have a rule carried out, and return what it found, or raise what ended it."""
+        """Have the server run a rule, and return its result, or raise its error."""
 
     @abstractmethod
     def steps(self, player: str) -> Engine:
-        """Return an engine whose steps are carried out there, as far as this player may.
+        """Return an engine whose steps the server carries out, with this player's rights.
 
-        ``""``: as far as who operates all players may.
+        ``""``: with the rights of an operator of all players.
         """
 
     @abstractmethod
@@ -51,7 +51,7 @@ class Elsewhere(ABC):
         retention_us: int,
         committed: bool,
     ) -> Follower:
-        """Return what follows there; its rules take no steps."""
+        """Return a follower that reads at the server; its rules take no steps."""
 
     @abstractmethod
     def refresh(self, follower: Follower) -> None:
@@ -63,19 +63,19 @@ class Elsewhere(ABC):
 
     @abstractmethod
     def leave(self, follower: Follower) -> None:
-        """A follower reads no more; idempotent."""
+        """End a follower; idempotent."""
 
     @abstractmethod
     def tail(self) -> int:
-        """See ``Engine``."""
+        """Return the LSN of the last entry, 0 if there was never one."""
 
     @abstractmethod
     def first(self) -> int:
-        """See ``Engine``."""
+        """Return the LSN of the oldest row that is there; tail + 1 if there is none."""
 
     @abstractmethod
     def close(self) -> None:
-        """See ``Engine``."""
+        """Close files and connections; idempotent."""
 
     def carry_out(self, rule: Rule[_T]) -> _T:
         """Have a rule carried out; one without a call has no steps."""
@@ -91,41 +91,41 @@ class Elsewhere(ABC):
         raise _not_served()
 
     def commit(self, commit: Commit) -> Lsns:
-        """See ``Engine``: none."""
+        """Raise ``InvalidRequest``: it takes no steps over gRPC."""
         del commit
         raise _not_served()
 
     def get(self, keys: tuple[str, ...]) -> dict[str, bytes | None]:
-        """See ``Engine``: none."""
+        """Raise ``InvalidRequest``: it takes no steps over gRPC."""
         del keys
         raise _not_served()
 
     def scan(self, prefix: str) -> dict[str, bytes]:
-        """See ``Engine``: none."""
+        """Raise ``InvalidRequest``: it takes no steps over gRPC."""
         del prefix
         raise _not_served()
 
     def damaged(self) -> list[str]:
-        """See ``Engine``: none."""
+        """Raise ``InvalidRequest``: it takes no steps over gRPC."""
         raise _not_served()
 
     def remaining(self, key: str) -> float:
-        """See ``Engine``: none."""
+        """Raise ``InvalidRequest``: it takes no steps over gRPC."""
         del key
         raise _not_served()
 
     def read(self, after: int, limit: int, tag: str | None = None) -> Rows:
-        """See ``Engine``: none."""
+        """Raise ``InvalidRequest``: it takes no steps over gRPC."""
         del after, limit, tag
         raise _not_served()
 
     def wait(self, after: int, timeout_s: float) -> int:
-        """See ``Engine``: none."""
+        """Raise ``InvalidRequest``: it takes no steps over gRPC."""
         del after, timeout_s
         raise _not_served()
 
     def remove(self, through: int) -> None:
-        """See ``Engine``: none."""
+        """Raise ``InvalidRequest``: it takes no steps over gRPC."""
         del through
         raise _not_served()
 

@@ -114,7 +114,7 @@ class MemoryEngine:
         self._closed = False
 
     def commit(self, commit: Commit) -> Lsns:
-        """See ``Engine``."""
+        """Commit, or raise ``Refused`` with the values of the conditions' keys."""
         check_commit(commit, self.limits)
         log = self._opened()
         conditions, _, entries, _ = commit
@@ -133,14 +133,14 @@ class MemoryEngine:
             return Lsns(first, last)
 
     def get(self, keys: tuple[str, ...]) -> dict[str, bytes | None]:
-        """See ``Engine``."""
+        """Return the values of these keys as of one moment."""
         log = self._opened()
         with log.lock:
             log.finish()
             return {key: log.value(key) for key in keys}
 
     def scan(self, prefix: str) -> dict[str, bytes]:
-        """See ``Engine``."""
+        """Return the keys with this prefix, and their values, as of one moment."""
         log = self._opened()
         with log.lock:
             log.finish()
@@ -148,18 +148,18 @@ class MemoryEngine:
             return {key: value for key, value in found.items() if value is not None}
 
     def damaged(self) -> list[str]:
-        """See ``Engine``: nothing is, in memory."""
+        """Return nothing: keys in memory are not damaged."""
         return []
 
     def remaining(self, key: str) -> float:
-        """See ``Engine``."""
+        """Return the seconds left of a key's term: infinite without one, 0.0 if it is absent."""
         log = self._opened()
         with log.lock:
             log.finish()
             return log.remaining(key)
 
     def read(self, after: int, limit: int, tag: str | None = None) -> Rows:
-        """See ``Engine``."""
+        """Return rows with LSN above ``after``, with the tag if one is given."""
         log = self._opened()
         with log.lock:
             log.finish()
@@ -183,21 +183,21 @@ class MemoryEngine:
             return Rows(rows, rows[-1].lsn if rows and cut else max(after, tail))
 
     def tail(self) -> int:
-        """See ``Engine``."""
+        """Return the LSN of the last entry, 0 if there was never one."""
         log = self._opened()
         with log.lock:
             log.finish()
             return log.tail
 
     def first(self) -> int:
-        """See ``Engine``."""
+        """Return the LSN of the oldest row that is there; tail + 1 if there is none."""
         log = self._opened()
         with log.lock:
             log.finish()
             return log.removed + 1
 
     def wait(self, after: int, timeout_s: float) -> int:
-        """See ``Engine``."""
+        """Wait until the tail is above ``after``, or the timeout passes; return the tail."""
         log = self._opened()
         with log.lock:
             log.finish()
@@ -211,7 +211,7 @@ class MemoryEngine:
             return log.tail
 
     def remove(self, through: int) -> None:
-        """See ``Engine``."""
+        """Remove the rows through this LSN, and their tags; idempotent."""
         log = self._opened()
         with log.lock:
             log.finish()
@@ -224,7 +224,7 @@ class MemoryEngine:
                 log.tagged[tag] = lsns[bisect_right(lsns, through) :]
 
     def close(self) -> None:
-        """See ``Engine``."""
+        """Close files and connections; idempotent."""
         log = self._log
         with log.lock:
             self._closed = True

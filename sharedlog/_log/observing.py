@@ -43,19 +43,19 @@ class LogObservers:
         return cls(log, found) if found else None
 
     def attached(self, report: Callable[[], LogReport]) -> None:
-        """See ``LogObserver``."""
+        """Tell the observers that the log was opened."""
         self._each("attached", self.log, report)
 
     def detached(self, report: Callable[[], LogReport]) -> None:
-        """See ``LogObserver``."""
+        """Tell the observers that the handle was closed."""
         self._each("detached", self.log, report)
 
     def refused(self, error: BaseException) -> None:
-        """See ``LogObserver``."""
+        """Tell the observers of an error, by the name of its class."""
         self._each("refused", self.log, type(error).__name__)
 
     def delivered(self, stream: str, messages: int, waited_s: float | None) -> None:
-        """See ``LogObserver``."""
+        """Tell the observers that a follower got messages."""
         self._each("delivered", self.log, stream, messages, waited_s)
 
     def act(self, engine: Engine, step: Step) -> Any:

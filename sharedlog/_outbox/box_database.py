@@ -80,7 +80,7 @@ class _Tables:
         self._connection: Any = None
 
     def look(self, name: str, limit: int, at: int = 0) -> Box:
-        """See ``BoxDatabase``."""
+        """Return an outbox as of one moment, with its first messages; raises ``NoSuchOutbox``."""
         of = self.dialect.of
         with self._transaction(name) as execute:
             row = execute(of(tables.BOX), (name,)).fetchone()
@@ -97,19 +97,19 @@ class _Tables:
         return Box(name, made, incarnation, head, done, waiting, there)
 
     def done(self, name: str, mark: Mark) -> None:
-        """See ``BoxDatabase``."""
+        """Note that the log has all messages through this mark, and remove them."""
         of = self.dialect.of
         with self._transaction(name, writes=True) as execute:
             execute(of(tables.DONE), (mark.seq, mark.chain, name, mark.seq))
             execute(of(tables.REMOVE), (name, mark.seq))
 
     def adopt(self, name: str, before: str, incarnation: str) -> None:
-        """See ``BoxDatabase``."""
+        """Bind an outbox to another incarnation, if it is of ``before``."""
         with self._transaction(name, writes=True) as execute:
             execute(self.dialect.of(tables.ADOPT), (incarnation, name, before))
 
     def close(self) -> None:
-        """See ``BoxDatabase``."""
+        """Close the database; idempotent."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with contextlib.suppress(Exception):
@@ -152,7 +152,7 @@ class _Sqlite(_Tables):
         self._version = -1
 
     def wait(self, closing: threading.Event, timeout_s: float) -> None:
-        """See ``BoxDatabase``; whatever is written to the file is one thing to look at."""
+        """Wait for any write to the file, or for the timeout."""
         end = time.monotonic() + timeout_s
         while time.monotonic() < end and not closing.wait(_LOOK_S):
             try:
@@ -168,7 +168,7 @@ class _Sqlite(_Tables):
                 return
 
     def close(self) -> None:
-        """See ``BoxDatabase``."""
+        """Close the database; idempotent."""
         self._guard.closed()
         super().close()
 
@@ -227,7 +227,7 @@ class _Postgres(_Tables):
             raise InvalidRequest(str(error)) from None
 
     def wait(self, closing: threading.Event, timeout_s: float) -> None:
-        """See ``BoxDatabase``; the server says so."""
+        """Wait for a notification of the server, or for the timeout."""
         try:
             if self._connection is None:
                 self._connection = self._connect()

@@ -23,23 +23,23 @@ class PlayerWatchers:
         self._failed: set[str] = set()
 
     def attached(self, report: Callable[[], list[TargetReport]]) -> None:
-        """See ``PlayerObserver``."""
+        """Tell the observers that the player begins."""
         self._each("attached", report)
 
     def detached(self, report: Callable[[], list[TargetReport]]) -> None:
-        """See ``PlayerObserver``."""
+        """Tell the observers that the player was closed."""
         self._each("detached", report)
 
     def troubled(self, target: str, cause: str) -> None:
-        """See ``PlayerObserver``."""
+        """Tell the observers that a target's connection was closed."""
         self._each("troubled", target, cause)
 
     def stopped(self, target: str, why: str) -> None:
-        """See ``PlayerObserver``."""
+        """Tell the observers that a target was stopped."""
         self._each("stopped", target, why)
 
     def buried(self, target: str) -> None:
-        """See ``PlayerObserver``."""
+        """Tell the observers of a dead letter."""
         self._each("buried", target)
 
     def _each(self, method: str, *arguments: object) -> None:
@@ -50,7 +50,7 @@ class PlayerWatchers:
                 self._tell(method, error)
 
     def sending(self, delivery: DeliveryReport) -> list[tuple[str, str, Any] | None]:
-        """See ``PlayerObserver``; what each one returned."""
+        """Tell the observers that a message is sent; return what each one returned."""
         found: list[tuple[str, str, Any] | None] = []
         for observer in self._observers:
             begun = None
@@ -68,7 +68,7 @@ class PlayerWatchers:
         seconds: float,
         error: str,
     ) -> None:
-        """See ``PlayerObserver``. ``begun``: as ``sending`` returned it."""
+        """Tell the observers of the answer. ``begun``: what ``sending`` returned."""
         for observer, mine in zip(self._observers, begun, strict=True):
             try:
                 observer.answered(delivery, None if mine is None else mine[2], seconds, error)

@@ -55,7 +55,7 @@ class RemoteFollower(Follower):
         self._wanted = 0
 
     def begin(self, now_us: int) -> Rule[None]:
-        """See ``Follower``."""
+        """Begin at the server."""
         del now_us
         if self._doubt and self._call is not None:
             # The stream begins again behind what was delivered.
@@ -68,13 +68,13 @@ class RemoteFollower(Follower):
         yield
 
     def take(self, found: list[Committed]) -> None:
-        """See ``Follower``."""
+        """Note the messages that were returned, so that a new call goes on after them."""
         if found and self._kept is not None and self._kept.found is found:
             self._last = _place(found[-1])
         super().take(found)
 
     def _look(self, now_us: int) -> Rule[None]:
-        """See ``Follower``."""
+        """Return the next messages."""
         yield from self.begin(now_us)
         if self._refreshing:
             self._wanted = self._channel.ask("Describe", pb.DescribeRequest(look=self._stream)).tail
@@ -99,7 +99,7 @@ class RemoteFollower(Follower):
         self._doubt = False
 
     def explain(self, error: TrimmedLog) -> Rule[TrimmedLog]:
-        """See ``Follower``: the server has."""
+        """Return the error, which the server has explained."""
         return error
         yield
 

@@ -42,23 +42,23 @@ class RemoteLog(Elsewhere):
 
     @property
     def durability(self) -> str:
-        """See ``Engine``; as the server's is."""
+        """What the server's store promises of an append that returned."""
         return self._described.durability
 
     @property
     def limits(self) -> Limits:
-        """See ``Engine``: what a request may have."""
+        """The limits of one request."""
         found = self._described
         # Of the operations ``tags_for`` makes the tags again that the server takes.
         return Limits(found.append_entries, found.append_bytes, operations_for(found.append_tags))
 
     def ask(self, call: CalledRule[_T]) -> _T:
-        """See ``Elsewhere``."""
+        """Have the server run a rule, and return its result, or raise its error."""
         found: _T = self._rules.ask(call)
         return found
 
     def steps(self, player: str) -> Engine:
-        """See ``Elsewhere``."""
+        """Return an engine whose steps the server carries out, with this player's rights."""
         incarnation = self._described.incarnation
         return RemoteSteps(self._channel, incarnation, player, self.durability, self.limits)
 
@@ -72,7 +72,7 @@ class RemoteLog(Elsewhere):
         retention_us: int,
         committed: bool,
     ) -> Follower:
-        """See ``Elsewhere``."""
+        """Return a follower that reads at the server; its rules take no steps."""
         made = RemoteFollower(
             self._channel,
             self._timeout_s,
@@ -87,29 +87,29 @@ class RemoteLog(Elsewhere):
         return made
 
     def refresh(self, follower: Follower) -> None:
-        """See ``Elsewhere``."""
+        """Have the follower's next read return all that is there by now."""
         _mine(follower).refresh()
 
     def wait_for(self, follower: Follower, timeout_s: float) -> bool:
-        """See ``Elsewhere``."""
+        """Wait until a follower may have something to return; False: the timeout has passed."""
         return _mine(follower).wait(timeout_s)
 
     def leave(self, follower: Follower) -> None:
-        """See ``Elsewhere``."""
+        """End a follower; idempotent."""
         _mine(follower).close()
 
     def tail(self) -> int:
-        """See ``Engine``."""
+        """Return the LSN of the last entry, 0 if there was never one."""
         found: int = self._channel.ask("Describe", pb.DescribeRequest()).tail
         return found
 
     def first(self) -> int:
-        """See ``Engine``: from where on it is whole."""
+        """Return the LSN from which on the log is whole."""
         found: int = self._channel.ask("Describe", pb.DescribeRequest()).whole
         return found
 
     def close(self) -> None:
-        """See ``Engine``."""
+        """Close files and connections; idempotent."""
         for each in list(self._followers):
             each.close()
         self._channel.close()

@@ -31,16 +31,16 @@ class RemoteSteps:
 
     @property
     def durability(self) -> str:
-        """See ``Engine``; as the server's is."""
+        """What the server's store promises of an append that returned."""
         return self._durability
 
     @property
     def limits(self) -> Limits:
-        """See ``Engine``."""
+        """The limits of one commit."""
         return self._limits
 
     def commit(self, commit: Commit) -> Lsns:
-        """See ``Engine``; as of the server's time."""
+        """Commit by the server's time, or raise ``Refused`` with the values of the conditions."""
         puts = []
         for each in commit.puts:
             stamp = _STAMPS.get(each.stamp)
@@ -65,25 +65,25 @@ class RemoteSteps:
         return Lsns(reply.lsns.first, reply.lsns.last)
 
     def get(self, keys: tuple[str, ...]) -> dict[str, bytes | None]:
-        """See ``Engine``."""
+        """Return the values of these keys as of one moment."""
         found = _values(self._ask("Get", steps_pb2.GetStep(**self._whose, keys=keys)).values)
         return {key: found.get(key) for key in keys}
 
     def scan(self, prefix: str) -> dict[str, bytes]:
-        """See ``Engine``."""
+        """Return the keys with this prefix, and their values, as of one moment."""
         reply = self._ask("Scan", steps_pb2.ScanStep(**self._whose, prefix=prefix))
         return {each.key: each.value for each in reply.values}
 
     def damaged(self) -> list[str]:
-        """See ``Engine``: its server tells."""
+        """Raise ``InvalidRequest``: keys are verified where the log is opened itself."""
         raise InvalidRequest("keys are verified where the log is opened itself")
 
     def remaining(self, key: str) -> float:
-        """See ``Engine``: none."""
+        """Raise ``InvalidRequest``: there are no terms over gRPC."""
         raise InvalidRequest(f"{key} has no term over gRPC")
 
     def read(self, after: int, limit: int, tag: str | None = None) -> Rows:
-        """See ``Engine``."""
+        """Return rows with LSN above ``after``, with the tag if one is given."""
         reply = self._ask(
             "Read",
             steps_pb2.ReadStep(**self._whose, after=after, limit=min(limit, _MOST_ROWS), tag=tag),
@@ -92,26 +92,26 @@ class RemoteSteps:
         return Rows(rows, reply.through)
 
     def tail(self) -> int:
-        """See ``Engine``."""
+        """Return the LSN of the last entry, 0 if there was never one."""
         return self._ends().last
 
     def first(self) -> int:
-        """See ``Engine``."""
+        """Return the LSN of the oldest row that is there; tail + 1 if there is none."""
         return self._ends().first
 
     def wait(self, after: int, timeout_s: float) -> int:
-        """See ``Engine``; about a second at most."""
+        """Wait until the tail is above ``after``, for about a second at most; return the tail."""
         timeout_ms = max(0, int(timeout_s * 1000))
         request = steps_pb2.WaitStep(**self._whose, after=max(0, after), timeout_ms=timeout_ms)
         found: int = self._ask("Wait", request).last
         return found
 
     def remove(self, through: int) -> None:
-        """See ``Engine``: its server does."""
+        """Raise ``InvalidRequest``: the server removes rows."""
         raise InvalidRequest(f"what is through LSN {through} is its server's to remove")
 
     def close(self) -> None:
-        """See ``Engine``: the connection is the log's."""
+        """Do nothing: the connection belongs to the log."""
 
     def _ends(self) -> Lsns:
         reply = self._ask("Ends", steps_pb2.EndsStep(**self._whose))

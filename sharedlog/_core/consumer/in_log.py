@@ -43,7 +43,7 @@ _VERSION = 1
 
 
 class InLog:
-    """See ``Keeper``: what a shard commits, the log has; there is nothing to be settled."""
+    """The keeper of a shard whose store is the log: a commit is in the log at once."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class InLog:
         self._writes = 0
 
     def take(self, fence: Fence, *, gone: Gone, anew: bool) -> Asked[None]:
-        """See ``Keeper``: nothing is written under an older lease any more, so what is read stays.
+        """Take the shard: nothing is written under an older lease any more, so what is read stays.
 
         The position is of this log, also where that was restored: so is all that it says.
         """
@@ -98,7 +98,7 @@ class InLog:
         self.checkpoint = after
 
     def recover(self, now_us: int, retention_us: int) -> Asked[None]:
-        """See ``Keeper``: the state is the newest snapshot, and what was committed behind it."""
+        """Read the state: the newest snapshot, and what was committed after it."""
         yield from self._travelling.undo(self._fence)
         yield from self._begin(now_us, retention_us)
         while (yield from self.changelog.read()):
@@ -107,15 +107,15 @@ class InLog:
         self.sure = True
 
     def begin(self) -> Changes:
-        """See ``Keeper``."""
+        """Return the changes that handlers make to the shard's state."""
         return Changes(self.changelog.table)
 
     def note(self, attempts: int) -> Asked[None]:
-        """See ``Keeper``."""
+        """Note, durably, how often the next message was begun alone."""
         yield from self._commit(self.checkpoint._replace(attempts=attempts))
 
     def commit(self, ran: Ran, position: Position | None) -> Asked[int]:
-        """See ``Keeper``: one append, or the marker of what is more."""
+        """Commit by one append, or by the marker of several."""
         changed = {} if ran.changes is None else ran.changes.changed
         changes = self._placed(changed)
         appends = parted([*changes, *ran.outputs], self._bounds)
@@ -150,17 +150,17 @@ class InLog:
         return ran.done
 
     def move(self, position: Position) -> Asked[None]:
-        """See ``Keeper``."""
+        """Commit that there is nothing to do through a position; fails as ``commit``."""
         number, seq = self._fence.number, self.checkpoint.seq
         yield from self._commit(Checkpoint(number, position, seq))
 
     def settle(self) -> Rule[None]:
-        """See ``Keeper``: there is only what a try that failed has left."""
+        """Roll back what a failed attempt left pending."""
         if self.sure and self._travelling.left:
             yield from self._travelling.undo(self._fence)
 
     def tend(self, now_us: int) -> Asked[bool]:
-        """See ``Keeper``: a piece of a snapshot; where there is none to take, its hold is moved."""
+        """Write a piece of a snapshot, or move its hold if none is due; return if there is more."""
         if not self.sure:
             return False
         log = self.changelog
@@ -195,7 +195,7 @@ class InLog:
         return False
 
     def pass_by(self, now_us: int, through: int) -> Asked[None]:
-        """See ``Keeper``: where nothing was changed, the snapshot is as of a later moment."""
+        """Give the snapshot a later position if nothing was changed since."""
         log = self.changelog
         if not self.sure:
             return

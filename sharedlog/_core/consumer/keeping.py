@@ -99,7 +99,7 @@ class Keeper(Protocol):
 
 
 class InStore:
-    """See ``Keeper``: the user's database, in which a commit has the outputs beside the effects."""
+    """The keeper of a shard in the user's database: a commit has the outputs beside the effects."""
 
     def __init__(
         self, name: str, tag: str, incarnation: str, bounds: AppendBounds, draw: Draw
@@ -120,7 +120,7 @@ class InStore:
         self._outputs: Intended | None = None
 
     def take(self, fence: Fence, *, gone: Gone, anew: bool) -> Asked[None]:
-        """See ``Keeper``."""
+        """Take the shard's row in the store under this fence; see ``Keeper``."""
         self.sure = False
         self._fence = fence
         found: Checkpoint = yield TakeStore(self._tag, fence.number, gone, anew)
@@ -131,7 +131,7 @@ class InStore:
             found.position.check_incarnation(self._incarnation)
 
     def recover(self, now_us: int, retention_us: int) -> Asked[None]:
-        """See ``Keeper``: append, once more, what the one before may not have."""
+        """Append again what the predecessor may not have appended; see ``Keeper`` for errors."""
         yield from check_place(self.checkpoint.position)
         hold = hold_key(hold_name(self._name), self._tag)
         yield from reconcile(self._producer, hold, self._fence, self.checkpoint)
@@ -149,10 +149,10 @@ class InStore:
         self.sure = True
 
     def begin(self) -> None:
-        """See ``Keeper``: the database is the state."""
+        """Do nothing: the state is in the database."""
 
     def note(self, attempts: int) -> Asked[None]:
-        """See ``Keeper``."""
+        """Note, durably, how often the next message was begun alone."""
         # T5: one of unknown fate may come late, behind the commit of what it was noted for.
         self.sure = False
         yield NoteBegun(self._tag, self._fence.number, attempts)
@@ -181,11 +181,11 @@ class InStore:
         return ran.done if part is None else part.done
 
     def move(self, position: Position) -> Asked[None]:
-        """See ``Keeper``."""
+        """Commit that there is nothing to do through a position; fails as ``commit``."""
         yield from self._commit(self._next(position, self.checkpoint.seq, b""))
 
     def settle(self) -> Rule[None]:
-        """See ``Keeper``: append the outputs that the store has, unless they are acknowledged.
+        """Append the outputs that the store has, unless they are acknowledged.
 
         Under the name and the seq with which they were recorded, so that they are in the log
         once; and under the lease's number (T1). What a try that failed has pending is rolled back.
@@ -200,12 +200,12 @@ class InStore:
             yield from self._travelling.undo(self._fence)
 
     def tend(self, now_us: int) -> Asked[bool]:
-        """See ``Keeper``: nothing is."""
+        """Do nothing: there is no work in the background."""
         yield from ()
         return False
 
     def pass_by(self, now_us: int, through: int) -> Asked[None]:
-        """See ``Keeper``."""
+        """Note now and then that the shard has read through this LSN."""
         yield from ()
 
     def _append(self, outputs: Intended) -> Rule[None]:

@@ -15,10 +15,10 @@ from sharedlog._core.publishing import committing
 
 
 class InOneFile(InStore):
-    """See ``Keeper``: what is published is one append at most."""
+    """The keeper of a shard whose store is in the log's file: outputs are at most one append."""
 
     def commit(self, ran: Ran, position: Position | None) -> Asked[int]:
-        """See ``Keeper``: effects, position and outputs are one commit.
+        """Commit effects, position and outputs at once.
 
         Judged under the name's highest seq, under the lease's number in the log, and in the
         store, by one transaction (T1).
@@ -41,7 +41,7 @@ class InOneFile(InStore):
 
 
 class InOneDatabase(InOneFile):
-    """See ``Keeper``: others append while handlers run, so that what is more may travel before."""
+    """The keeper of a shard in the log's database: it can append more, pending, before a commit."""
 
     def commit(self, ran: Ran, position: Position | None) -> Asked[int]:
         """Commit; outputs of more than one append are committed as in other stores."""

@@ -83,11 +83,11 @@ class EtcdEngine:
 
     @property
     def durability(self) -> str:
-        """See ``Engine``."""
+        """What the store promises of an append that returned, in a sentence."""
         return self._log.durability
 
     def commit(self, commit: Commit) -> Lsns:
-        """See ``Engine``."""
+        """Commit, or raise ``Refused`` with the values of the conditions' keys."""
         check_commit(commit, self.limits)
         if len(commit.conditions) > MOST_CONDITIONS:
             raise InvalidRequest(
@@ -99,7 +99,7 @@ class EtcdEngine:
         return self._commits.commit(commit)
 
     def get(self, keys: tuple[str, ...]) -> dict[str, bytes | None]:
-        """See ``Engine``."""
+        """Return the values of these keys as of one moment."""
         for _ in range(_ROUNDS):
             values: dict[str, bytes | None] = {}
             moments: set[int] = set()
@@ -115,12 +115,12 @@ class EtcdEngine:
         raise LogUnavailable("others commit all the time")
 
     def scan(self, prefix: str) -> dict[str, bytes]:
-        """See ``Engine``."""
+        """Return the keys with this prefix, and their values, as of one moment."""
         first = self._log.keys.key(prefix)
         return named_values(self._scanned(first, after_all(first), 0))
 
     def damaged(self) -> list[str]:
-        """See ``Engine``."""
+        """Return in words which keys are damaged."""
         root = self._log.keys.key("")
         end = after_all(root)
         return damage(paged(lambda after: self._scanned(root + after + b"\0", end, PAGE)))
@@ -130,7 +130,7 @@ class EtcdEngine:
         return [(self._log.keys.name_of(kv.key), kv.value) for kv in found.kvs]
 
     def remaining(self, key: str) -> float:
-        """See ``Engine``; by the clock of etcd's leader, which counts whole seconds."""
+        """Return the seconds left of a key's term, in whole seconds of etcd's leader."""
         _, (found,) = self._log.read(get(self._log.keys.key(key)))
         if not found.kvs:
             return 0.0
@@ -142,21 +142,21 @@ class EtcdEngine:
         return max(_ENDING_S, min(lease.ttl + 1.0, float(lease.granted_ttl)))
 
     def read(self, after: int, limit: int, tag: str | None = None) -> Rows:
-        """See ``Engine``."""
+        """Return rows with LSN above ``after``, with the tag if one is given."""
         return self._reading.read(after, limit, tag)
 
     def tail(self) -> int:
-        """See ``Engine``."""
+        """Return the LSN of the last entry, 0 if there was never one."""
         facts, _ = self._log.read()
         return facts.head.tail
 
     def first(self) -> int:
-        """See ``Engine``."""
+        """Return the LSN of the oldest row that is there; tail + 1 if there is none."""
         facts, _ = self._log.read()
         return facts.first
 
     def wait(self, after: int, timeout_s: float) -> int:
-        """See ``Engine``. A watch wakes it; it looks again every second all the same."""
+        """Wait until the tail is above ``after``: woken by a watch, and looking every second."""
         end = time.monotonic() + timeout_s
         waited_from: int | None = None
         while True:
@@ -173,12 +173,12 @@ class EtcdEngine:
                 raise LogStopped("the log was closed")
 
     def remove(self, through: int) -> None:
-        """See ``Engine``."""
+        """Remove the rows through this LSN, and their tags; idempotent."""
         self._removal.remove(through)
         self._space.moved(self._log.cluster.revision, trimmed=True)
 
     def close(self) -> None:
-        """See ``Engine``."""
+        """Close files and connections; idempotent."""
         self._log.close()
         self._watch.close()
 

@@ -52,7 +52,7 @@ class Reading:
         self._log = log
 
     def read(self, after: int, limit: int, tag: str | None) -> Rows:
-        """See ``Engine.read``."""
+        """Return rows with LSN above ``after``, with the tag if one is given."""
         found = _Found(limit)
         return self._all(after, found) if tag is None else self._tagged(after, found, tag)
 

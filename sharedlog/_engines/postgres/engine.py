@@ -268,11 +268,11 @@ class PostgresEngine:
 
     @property
     def durability(self) -> str:
-        """See ``Engine``."""
+        """What the store promises of an append that returned, in a sentence."""
         return self._connection.durability
 
     def commit(self, commit: Commit) -> Lsns:
-        """See ``Engine``."""
+        """Commit, or raise ``Refused`` with the values of the conditions' keys."""
         check_commit(commit, self.limits)
         return self._group_commit.commit(commit)
 
@@ -316,20 +316,20 @@ class PostgresEngine:
         ]
 
     def get(self, keys: tuple[str, ...]) -> dict[str, bytes | None]:
-        """See ``Engine``."""
+        """Return the values of these keys as of one moment."""
         _, rows = self._ask(GET, {"keys": [key.encode() for key in keys]})
         found = named_values((key, value) for key, value in rows if key is not None)
         return {key: found.get(key) for key in keys}
 
     def scan(self, prefix: str) -> dict[str, bytes]:
-        """See ``Engine``."""
+        """Return the keys with this prefix, and their values, as of one moment."""
         begin = prefix.encode()
         # No byte of UTF-8 is 255.
         _, rows = self._ask(SCAN, {"from": begin, "to": begin + b"\xff"})
         return named_values((key, value) for key, value in rows if key is not None)
 
     def damaged(self) -> list[str]:
-        """See ``Engine``."""
+        """Return in words which keys are damaged."""
 
         def page(after: bytes) -> list[tuple[bytes, bytes]]:
             _, rows = self._ask(PAGE_OF_KEYS, {"after": after, "limit": PAGE})
@@ -338,7 +338,7 @@ class PostgresEngine:
         return damage(paged(page))
 
     def remaining(self, key: str) -> float:
-        """See ``Engine``; by the server's clock (see ``ServerTerms``)."""
+        """Return the seconds left of a key's term, by the server's clock (``ServerTerms``)."""
         _, rows = self._ask(REMAINING, {"key": key.encode()})
         there, ends, term_s, now_s = rows[0]
         if ends is None:
@@ -346,7 +346,7 @@ class PostgresEngine:
         return self._terms.remaining_s(Term(0, "", ends, term_s), now_s)
 
     def read(self, after: int, limit: int, tag: str | None = None) -> Rows:
-        """See ``Engine``."""
+        """Return rows with LSN above ``after``, with the tag if one is given."""
         names: dict[str, Any] = {"after": after, "limit": limit, "bytes": READ_BYTES}
         if tag is None:
             head, parts = self._ask(READ, names)
@@ -370,19 +370,19 @@ class PostgresEngine:
         return Rows(rows, rows[-1].lsn if cut and rows else max(after, head.tail))
 
     def tail(self) -> int:
-        """See ``Engine``."""
+        """Return the LSN of the last entry, 0 if there was never one."""
         return self._ask(STATUS, {})[0].tail
 
     def first(self) -> int:
-        """See ``Engine``."""
+        """Return the LSN of the oldest row that is there; tail + 1 if there is none."""
         return self._ask(STATUS, {})[0].removed + 1
 
     def wait(self, after: int, timeout_s: float) -> int:
-        """See ``Engine``."""
+        """Wait until the tail is above ``after``, or the timeout passes; return the tail."""
         return self._listener.wait(self.tail, after, timeout_s)
 
     def remove(self, through: int) -> None:
-        """See ``Engine``."""
+        """Remove the rows through this LSN, and their tags; idempotent."""
         while True:
             _, rows = self._ask(DOOMED, {"through": through, "limit": _PIECE})
             # Unchecked: damaged ones are removed, too.
@@ -396,19 +396,19 @@ class PostgresEngine:
             self._connection.saw(steps)
 
     def append_in(self, connection: Any, within: Within) -> None:
-        """See ``Joining``."""
+        """Append in the transaction of a connection, which commits it or rolls it back."""
         self._joining.append(connection, within)
 
     async def append_in_aio(self, connection: Any, within: Within) -> None:
-        """See ``Joining``."""
+        """Append in the transaction of an asynchronous connection, or of a blocking one."""
         await self._joining.append_aio(connection, within)
 
     def make_way(self) -> str:
-        """See ``Joining``."""
+        """End hanging transactions that block the log's writers; return which cannot be ended."""
         return end_hanging(self._connection)
 
     def close(self) -> None:
-        """See ``Engine``."""
+        """Close files and connections; idempotent."""
         self._listener.close()
         self._connection.close()
 

@@ -191,11 +191,11 @@ class RedisEngine:
 
     @property
     def durability(self) -> str:
-        """See ``Engine``."""
+        """What the store promises of an append that returned, in a sentence."""
         return self._redis.server.durability
 
     def commit(self, commit: Commit) -> Lsns:
-        """See ``Engine``."""
+        """Commit, or raise ``Refused`` with the values of the conditions' keys."""
         check_commit(commit, self.limits)
         conditions: list[Any] = [len(commit.conditions)]
         for key, value in commit.conditions:
@@ -222,16 +222,16 @@ class RedisEngine:
         return Lsns(*found)
 
     def get(self, keys: tuple[str, ...]) -> dict[str, bytes | None]:
-        """See ``Engine``."""
+        """Return the values of these keys as of one moment."""
         _, _, found = self._redis.run(GET, keys)
         return values_of(dict(zip(keys, found, strict=True)))
 
     def scan(self, prefix: str) -> dict[str, bytes]:
-        """See ``Engine``."""
+        """Return the keys with this prefix, and their values, as of one moment."""
         return named_values(self._scanned(prefix))
 
     def damaged(self) -> list[str]:
-        """See ``Engine``."""
+        """Return in words which keys are damaged."""
         return damage(paged(lambda after: self._scanned("", after, PAGE)))
 
     def _scanned(self, *arguments: Any) -> list[tuple[bytes, bytes]]:
@@ -240,7 +240,7 @@ class RedisEngine:
         return list(zip(pairs, pairs, strict=True))
 
     def remaining(self, key: str) -> float:
-        """See ``Engine``; by the server's clock (see ``ServerTerms``)."""
+        """Return the seconds left of a key's term, by the server's clock (``ServerTerms``)."""
         _, _, (kept, ends_us, term_us, now_us) = self._redis.run(REMAINING, [key])
         if ends_us is None:
             return float("inf") if kept == b"1" else 0.0
@@ -248,7 +248,7 @@ class RedisEngine:
         return self._terms.remaining_s(term, int(now_us) / 1e6)
 
     def read(self, after: int, limit: int, tag: str | None = None) -> Rows:
-        """See ``Engine``."""
+        """Return rows with LSN above ``after``, with the tag if one is given."""
         keys = [] if tag is None else [self._redis.tag_key(tag)]
         _, tail, found = self._redis.run(READ, [after, limit, READ_BYTES], keys)
         removed, cut, *values = found
@@ -264,17 +264,17 @@ class RedisEngine:
         return Rows(rows, rows[-1].lsn if rows and cut == b"1" else max(after, tail))
 
     def tail(self) -> int:
-        """See ``Engine``."""
+        """Return the LSN of the last entry, 0 if there was never one."""
         _, tail, _ = self._redis.run(STATUS, [])
         return tail
 
     def first(self) -> int:
-        """See ``Engine``."""
+        """Return the LSN of the oldest row that is there; tail + 1 if there is none."""
         _, _, found = self._redis.run(STATUS, [])
         return int(found[0]) + 1
 
     def wait(self, after: int, timeout_s: float) -> int:
-        """See ``Engine``."""
+        """Wait until the tail is above ``after``, or the timeout passes; return the tail."""
         end = time.monotonic() + timeout_s
         while True:
             if self._redis.server.closing.is_set():
@@ -287,7 +287,7 @@ class RedisEngine:
             self._waiting.wait(tail, left_s)
 
     def remove(self, through: int) -> None:
-        """See ``Engine``."""
+        """Remove the rows through this LSN, and their tags; idempotent."""
         while True:
             _, tail, found = self._redis.run(DOOMED, [through, _PIECE])
             # Entries that are missing are removed, too.
@@ -303,7 +303,7 @@ class RedisEngine:
                 return
 
     def close(self) -> None:
-        """See ``Engine``."""
+        """Close files and connections; idempotent."""
         self._redis.server.close()
         self._waiting.close()
 

@@ -86,7 +86,7 @@ class SqliteEngine:
         return False
 
     def commit(self, commit: Commit) -> Lsns:
-        """See ``Engine``."""
+        """Commit, or raise ``Refused`` with the values of the conditions' keys."""
         check_commit(commit, self.limits)
         return self._group_commit.commit(commit)
 
@@ -152,28 +152,28 @@ class SqliteEngine:
         return head
 
     def get(self, keys: tuple[str, ...]) -> dict[str, bytes | None]:
-        """See ``Engine``."""
+        """Return the values of these keys as of one moment."""
         with self._file.reading() as connection:
             terms = Terms(read_terms(connection), self._boots)
             found = rows.values_of(connection, keys)
         return {key: None if terms.over(key) else value for key, value in found.items()}
 
     def scan(self, prefix: str) -> dict[str, bytes]:
-        """See ``Engine``."""
+        """Return the keys with this prefix, and their values, as of one moment."""
         with self._file.reading() as connection:
             terms = Terms(read_terms(connection), self._boots)
             found = rows.scan(connection, prefix)
         return {key: value for key, value in found.items() if not terms.over(key)}
 
     def damaged(self) -> list[str]:
-        """See ``Engine``."""
+        """Return in words which keys are damaged."""
         seen = self._seen
         with self._file.reading() as connection:
             self._head_of(connection, seen)
             return rows.damaged(connection)
 
     def remaining(self, key: str) -> float:
-        """See ``Engine``."""
+        """Return the seconds left of a key's term: infinite without one, 0.0 if it is absent."""
         with self._file.reading() as connection:
             term = read_terms(connection).get(key)
             value = rows.values_of(connection, (key,))[key]
@@ -182,7 +182,7 @@ class SqliteEngine:
         return 0.0 if value is None else float("inf")
 
     def read(self, after: int, limit: int, tag: str | None = None) -> Rows:
-        """See ``Engine``."""
+        """Return rows with LSN above ``after``, with the tag if one is given."""
         seen = self._seen
         with self._file.reading() as connection:
             head = self._head_of(connection, seen)
@@ -195,20 +195,20 @@ class SqliteEngine:
         return Rows(found, found[-1].lsn if cut else max(after, head.tail))
 
     def tail(self) -> int:
-        """See ``Engine``."""
+        """Return the LSN of the last entry, 0 if there was never one."""
         return self._where().tail
 
     def first(self) -> int:
-        """See ``Engine``."""
+        """Return the LSN of the oldest row that is there; tail + 1 if there is none."""
         return self._where().removed + 1
 
     def wait(self, after: int, timeout_s: float) -> int:
-        """See ``Engine``."""
+        """Wait until the tail is above ``after``, or the timeout passes; return the tail."""
         with self._watcher.watching():
             return self._waiters.wait(self.tail, after, timeout_s)
 
     def remove(self, through: int) -> None:
-        """See ``Engine``."""
+        """Remove the rows through this LSN, and their tags; idempotent."""
         while True:
             seen = self._seen
             with self._file.writing() as connection:
@@ -221,11 +221,11 @@ class SqliteEngine:
                 rows.remove(connection, head, last)
 
     def append_in(self, connection: Any, within: Within) -> None:
-        """See ``Joining``."""
+        """Append in the transaction of a connection, which commits it or rolls it back."""
         self._joining.append(connection, within, self._seen)
 
     async def append_in_aio(self, connection: Any, within: Within) -> None:
-        """See ``Joining``."""
+        """Append in the transaction of an asynchronous connection, or of a blocking one."""
         await self._joining.append_aio(connection, within, self._seen)
 
     def carry_in(self, connection: sqlite3.Connection, rule: Rule[Any]) -> None:
@@ -237,7 +237,7 @@ class SqliteEngine:
         return ""
 
     def close(self) -> None:
-        """See ``Engine``."""
+        """Close files and connections; idempotent."""
         self._waiters.close()
         self._watcher.close()
         self._file.close()

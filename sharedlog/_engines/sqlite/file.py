@@ -110,7 +110,7 @@ class Prefixed(Connection):
         self._named: dict[str, str] = {}
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
-        """See ``sqlite3.Connection``."""
+        """Execute, as ``sqlite3.Connection``; a value that is no UTF-8 is damage."""
         if self.prefix is not _TABLES:
             sql = self._named.get(sql) or self._name(sql)
         try:
@@ -119,7 +119,7 @@ class Prefixed(Connection):
             raise _damaged(error) from error
 
     def executemany(self, sql: str, parameters: Any, /) -> sqlite3.Cursor:
-        """See ``sqlite3.Connection``."""
+        """Execute for many, as ``sqlite3.Connection``."""
         if self.prefix is not _TABLES:
             sql = self._named.get(sql) or self._name(sql)
         try:
