@@ -13,7 +13,7 @@ from sharedlog.spark._columns import arrow_schema_of
 
 
 def declare_columns(log: Log, stream: str, schema: pyarrow.Schema) -> pyarrow.Schema:
-    """Do ``sharedlog.spark.declare_columns``, with pyarrow."""
+    """Declare the columns; the work of ``sharedlog.spark.declare_columns``."""
     refuse_served(log._place.engine)
     log._run(find_stream(stream))
     plain = ArrowRows(schema, None).schema
