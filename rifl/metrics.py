@@ -6,7 +6,7 @@
     rifl.connect(target, observer=PrometheusObserver())
 
 One observer may serve any number of both; a second one needs a registry of its
-own, as Prometheus has it.
+own.
 """
 
 from __future__ import annotations

@@ -31,18 +31,18 @@ class TracingObserver(Observer):
     """Sets attributes on the current span, and carries the caller's trace context.
 
     On both sides ``rifl.client_id``, ``rifl.seq`` or ``rifl.key`` (hexadecimal),
-    ``rifl.attempt``, ``rifl.outcome`` and ``rifl.reason`` (where there is one). On a
-    server the span is the one that is current around our interceptor; on a client
+    ``rifl.attempt``, ``rifl.outcome`` and ``rifl.reason`` (if there is one). On a
+    server the span is the current one around rifl's interceptor; on a client
     the one that was current when the call was made, if it still records when the
     call ends.
 
-    A batch's span has ``rifl.batch_items`` and, for each outcome there is,
+    A batch's span has ``rifl.batch_items`` and, for each of its outcomes,
     ``rifl.batch_executed``, ``_replayed``, ``_not_executed`` and ``_unknown``.
 
     The trace context is put into the metadata once for each call, by the global
     propagators, unless the caller's metadata has it: every attempt carries the
     same. It keeps nothing itself: a span that a crash ends has no rifl attributes.
-    Raises nothing; what a propagator or span raises is logged once, and the call goes on.
+    Raises nothing; an error of a propagator or span is logged once, and the call goes on.
     Thread-safe.
     """
 

@@ -22,7 +22,7 @@ from rifl.core._shared.errors import RiflError
 from rifl.core._shared.identity import RpcId
 
 _ABOUT = """
-Look into a store of completion records, also beside the servers that use it, and mend it by
+Look into a store of completion records, also beside the servers that use it, and repair it by
 hand. An error is one line on standard error.
 """
 _EXIT_CODES = """
@@ -34,13 +34,13 @@ _URL = """\
 sqlite:///file (four slashes: from the root), or redis://, postgresql:// as the server has
 it; options such as dead_after_s too"""
 _WARNING = """\
-Forgetting a call is final. The server will not know it any more: a retry of it RUNS AGAIN,
-and whether the first one had its effect is for you to find out. Stop the clients that may
-retry it, or be sure that running it again is what you want."""
+Forgetting a call is final. The server will not know it any more: a retry of it RUNS AGAIN.
+You must find out whether the first one had its effect. Stop the clients that may retry it,
+or be sure that running it again is what you want."""
 _LOSS = """\
-What the store acknowledged and does not know any more RUNS AGAIN when it is asked for again:
-find out which calls these may be before you go on. All its clients are over; those that know
-their outcome unknown are told so. Every server that runs has to be started anew."""
+A lost call RUNS AGAIN when it is retried, also if the store had acknowledged it: find out
+which calls these may be before you go on. All its clients end: their calls are refused,
+but for those whose records are there. Restart every running server."""
 _RESTORED = """\
 All earlier clients and sessions end: the servers refuse their calls. If one of these calls was
 sent after the backup, you must find out whether it ran. Plain idempotency keys do not end: a
@@ -86,13 +86,13 @@ def _parser() -> argparse.ArgumentParser:
     url.add_argument("url", metavar="URL", help=_URL)
     url.add_argument("--json", action="store_true", help="print one JSON object instead")
 
-    inspect = commands.add_parser("inspect", parents=[url], help="clients, calls, sizes, ages")
+    inspect = commands.add_parser("inspect", parents=[url], help="show clients, calls, sizes, ages")
     inspect.add_argument(
-        "--limit", type=int, default=50, metavar="N", help="list so many clients (default 50)"
+        "--limit", type=int, default=50, metavar="N", help="list at most N clients (default 50)"
     )
     inspect.set_defaults(run=_inspect)
 
-    show = commands.add_parser("show", parents=[url], help="one client, or one call")
+    show = commands.add_parser("show", parents=[url], help="show one client, or one call")
     show.add_argument(
         "what", metavar="CLIENT_ID[/SEQ|/KEY]", help="a key is text, or 0x and hexadecimal"
     )
@@ -101,10 +101,10 @@ def _parser() -> argparse.ArgumentParser:
 
     release = commands.add_parser("release", parents=[url], help="forget a stuck call by hand")
     release.add_argument("what", metavar="RPC_ID", help="CLIENT_ID/SEQ or CLIENT_ID/KEY")
-    release.add_argument("--yes", action="store_true", help="really")
+    release.add_argument("--yes", action="store_true", help="confirm")
     release.set_defaults(run=_release)
 
-    export_ = commands.add_parser("export", parents=[url], help="all calls, to a file")
+    export_ = commands.add_parser("export", parents=[url], help="write all calls to a file")
     export_.add_argument("--out", type=Path, required=True, metavar="FILE.csv|FILE.parquet")
     export_.add_argument("--responses", action="store_true", help="with the stored responses")
     export_.set_defaults(run=_export)
@@ -117,15 +117,15 @@ def _parser() -> argparse.ArgumentParser:
     restored = commands.add_parser(
         "restored", parents=[url], help="go on with a store that was restored from a backup"
     )
-    restored.add_argument("--yes", action="store_true", help="really")
+    restored.add_argument("--yes", action="store_true", help="confirm")
     restored.set_defaults(run=_restored)
 
     accept = commands.add_parser(
         "accept-loss", parents=[url], help="serve again from a store that lost what it had"
     )
-    accept.add_argument("--who", required=True, help="who decided so; kept with the store")
-    accept.add_argument("--why", required=True, help="and why")
-    accept.add_argument("--yes", action="store_true", help="really")
+    accept.add_argument("--who", required=True, help="who decided this; kept with the store")
+    accept.add_argument("--why", required=True, help="the reason; kept with the store")
+    accept.add_argument("--yes", action="store_true", help="confirm")
     accept.set_defaults(run=_accept_loss)
     add_unknown(commands, url)
     add_lease_server(commands)

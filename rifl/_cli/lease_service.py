@@ -59,13 +59,13 @@ def add_lease_server(commands: Any) -> None:
         default=[],
         metavar="PATTERN",
         help="a method the servers behind this one deduplicate: /package.Service/Method, "
-        "/package.Service/* or *; may be given again",
+        "/package.Service/* or *; repeatable",
     )
     parser.add_argument(
         "--sessions-from",
         choices=[each.value for each in SessionsFrom],
         default=SessionsFrom.AUTHENTICATED.value,
-        help="who may open named sessions: who shows the session's secret, or anyone",
+        help="who may open named sessions: callers with the session's secret, or anyone",
     )
     parser.set_defaults(run=serve_leases)
 

@@ -33,40 +33,40 @@ _COLUMNS = ("call", "method", "state", "age#", "run by", "settled")
 
 def add_unknown(commands: Any, url: argparse.ArgumentParser) -> None:
     """Add the commands; ``url`` has what all commands take."""
-    unknown = commands.add_parser("unknown", help="calls whose outcome is not known")
+    unknown = commands.add_parser("unknown", help="calls with an unknown outcome")
     parts = unknown.add_subparsers(required=True, metavar="list|show|settle")
 
-    listing = parts.add_parser("list", parents=[url], help="which there are, and were")
+    listing = parts.add_parser("list", parents=[url], help="list them, also the settled ones")
     listing.add_argument(
         "--stuck",
         type=float,
         default=STUCK_S,
         metavar="SECONDS",
-        help=f"and those that run for so long (default {STUCK_S:g})",
+        help=f"also calls that run for longer (default {STUCK_S:g})",
     )
     listing.set_defaults(run=_list)
 
-    show = parts.add_parser("show", parents=[url], help="one of them")
+    show = parts.add_parser("show", parents=[url], help="show one of them")
     show.add_argument("what", metavar="RPC_ID", help="CLIENT_ID/SEQ or CLIENT_ID/KEY")
     show.set_defaults(run=_show)
 
-    settling = parts.add_parser("settle", parents=[url], help="say what became of them")
+    settling = parts.add_parser("settle", parents=[url], help="record what became of them")
     settling.add_argument("what", nargs="*", metavar="RPC_ID", help="one or many")
     settling.add_argument("--from", type=Path, dest="file", help="a file with one on each line")
     kind = settling.add_mutually_exclusive_group(required=True)
     kind.add_argument("--executed", action="store_true", help="it ran")
     kind.add_argument(
-        "--not-executed", action="store_true", help="it did not: run it when it comes"
+        "--not-executed", action="store_true", help="it did not run: its next attempt runs"
     )
     settling.add_argument(
         "--response",
         type=Path,
         metavar="FILE",
-        help="the answer, a serialised message; else arrivals are told that it is lost",
+        help="the answer, a serialised message; else retries are told that it is lost",
     )
     settling.add_argument("--who", required=True, help="who found out; kept with the store")
-    settling.add_argument("--why", required=True, help="and how")
-    settling.add_argument("--yes", action="store_true", help="really; for --not-executed")
+    settling.add_argument("--why", required=True, help="how it was found out")
+    settling.add_argument("--yes", action="store_true", help="confirm --not-executed")
     settling.set_defaults(run=_settle)
 
 

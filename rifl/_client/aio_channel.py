@@ -157,7 +157,7 @@ class AioChannel(grpc.aio.Channel):
         response_deserializer: Callable[[bytes], Any] | None = None,
         _registered_method: bool | None = False,
     ) -> AioUnaryUnaryMultiCallable:
-        """See ``grpc.aio.Channel.unary_unary``."""
+        """Return a multicallable, as ``grpc.aio.Channel.unary_unary`` does."""
         self._check_process()
         name, inner = inner_method(
             self._inner.unary_unary, method, response_deserializer, _registered_method
@@ -178,7 +178,7 @@ class AioChannel(grpc.aio.Channel):
         response_deserializer: Callable[[bytes], Any] | None = None,
         _registered_method: bool | None = False,
     ) -> AioUnaryStreamMultiCallable:
-        """See ``grpc.aio.Channel.unary_stream``."""
+        """Return a multicallable, as ``grpc.aio.Channel.unary_stream`` does."""
         self._check_process()
         name, inner = inner_method(
             self._inner.unary_stream, method, response_deserializer, _registered_method
@@ -194,7 +194,7 @@ class AioChannel(grpc.aio.Channel):
         response_deserializer: Callable[[bytes], Any] | None = None,
         _registered_method: bool | None = False,
     ) -> AioStreamUnaryMultiCallable:
-        """See ``grpc.aio.Channel.stream_unary``."""
+        """Return a multicallable, as ``grpc.aio.Channel.stream_unary`` does."""
         self._check_process()
         name, inner = inner_method(
             self._inner.stream_unary, method, response_deserializer, _registered_method
@@ -204,7 +204,7 @@ class AioChannel(grpc.aio.Channel):
         )
 
     def stream_stream(self, method: str | bytes, *args: Any, **kwargs: Any) -> Any:
-        """See ``grpc.aio.Channel.stream_stream``."""
+        """Return a multicallable, as ``grpc.aio.Channel.stream_stream`` does."""
         self._check_process()
         method = method_name(method)
         inner = self._inner.stream_stream(method, *args, **kwargs)
@@ -218,25 +218,25 @@ class AioChannel(grpc.aio.Channel):
         timeout: float | None = None,
         metadata: Any = None,
     ) -> list[BatchResult]:
-        """See ``rifl.Channel.batch``.
+        """Make many calls of one unary method, as ``rifl.Channel.batch`` does.
 
-        Cancelled, it cancels its RPC; what became of its calls is unknown then.
+        Cancellation cancels its RPC; the outcome of its calls is unknown then.
         """
         self._check_process()
         return await run_batch(self._client, self._inner, method, items, timeout, metadata)
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
-        """See ``grpc.aio.Channel.get_state``."""
+        """Return the connectivity, as ``grpc.aio.Channel.get_state`` does."""
         self._check_process()
         return self._inner.get_state(try_to_connect)
 
     async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
-        """See ``grpc.aio.Channel.wait_for_state_change``."""
+        """Wait for another connectivity than the given one, as gRPC's method does."""
         self._check_process()
         await self._inner.wait_for_state_change(last_observed_state)
 
     async def channel_ready(self) -> None:
-        """See ``grpc.aio.Channel.channel_ready``."""
+        """Wait until the channel is connected, as gRPC's method does."""
         self._check_process()
         await self._inner.channel_ready()
 

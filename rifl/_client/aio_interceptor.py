@@ -28,7 +28,7 @@ def client_interceptor(
 
 
 class AioClientInterceptor(grpc.aio.UnaryUnaryClientInterceptor):
-    """See ``client_interceptor``. Used on its event loop only."""
+    """The interceptor that ``client_interceptor`` returns. Used on its event loop only."""
 
     def __init__(self, client: AioClient) -> None:
         self._client = client
@@ -49,7 +49,7 @@ class AioClientInterceptor(grpc.aio.UnaryUnaryClientInterceptor):
         client_call_details: Any,
         request: Any,
     ) -> Any:
-        """See ``grpc.aio.UnaryUnaryClientInterceptor``."""
+        """Deduplicate and retry a unary call."""
         client = self._client
         client.check_usable()
         invocation, given = client.invoked(

@@ -45,8 +45,8 @@ class BatchItem(NamedTuple):
     """One call of a batch: its serialised request, and its key.
 
     ``key``, 1 to 64 bytes (text as UTF-8), is the caller's own name for the call, as
-    ``rifl.key`` is for a single one, in a named session: that takes calls with a key only, and
-    no other channel does. None gives the call a number of the channel's client id, as single
+    ``rifl.key`` is for a single one. A named session takes calls with a key only; no other
+    channel takes them. None gives the call a number of the channel's client id, as single
     calls have.
     """
 
@@ -55,14 +55,14 @@ class BatchItem(NamedTuple):
 
 
 class BatchResult(NamedTuple):
-    """What became of one call of a batch.
+    """The end of one call of a batch.
 
     ``rpc_id`` is its identity, None if it never got one. ``response`` is the serialised
-    answer, None where there is none. ``code``, ``details`` and ``trailing_metadata`` are the
+    answer, None if there is none. ``code``, ``details`` and ``trailing_metadata`` are the
     call's status. ``outcome`` tells whether it ran; after UNKNOWN, sending it again with
     the same key is safe. ``reason`` names a refusal of rifl's, and is empty for
     an answer of the handler's. ``code`` of a call that may have run is FAILED_PRECONDITION,
-    as a single call's is; ``original_code`` is then what it ended with, elsewhere None.
+    as a single call's is; ``original_code`` is then the code it ended with, else None.
     """
 
     rpc_id: RpcId | None

@@ -173,19 +173,19 @@ class CallError(grpc.aio.AioRpcError, grpc.Call, grpc.Future):  # type: ignore[t
     # A finished call and future, as gRPC's own sync errors are.
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
-        """Return False: the call is over."""
+        """Return False: the call has ended."""
         return False
 
     def is_active(self) -> bool:
-        """Return False: the call is over."""
+        """Return False: the call has ended."""
         return False
 
     def time_remaining(self) -> Any:
-        """Return None: the call is over."""
+        """Return None: the call has ended."""
         return None
 
     def cancel(self) -> bool:
-        """Return False: the call is over."""
+        """Return False: the call has ended."""
         return False
 
     def cancelled(self) -> bool:
@@ -193,11 +193,11 @@ class CallError(grpc.aio.AioRpcError, grpc.Call, grpc.Future):  # type: ignore[t
         return False
 
     def running(self) -> bool:
-        """Return False: the call is over."""
+        """Return False: the call has ended."""
         return False
 
     def done(self) -> bool:
-        """Return True: the call is over."""
+        """Return True: the call has ended."""
         return True
 
     def result(self, timeout: float | None = None) -> Any:

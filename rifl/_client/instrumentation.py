@@ -36,18 +36,18 @@ if hasattr(os, "register_at_fork"):
 def instrument(
     targets: str | Iterable[str] | Mapping[str, Mapping[str, Any]], **settings: Any
 ) -> Instrumentation:
-    """Have ``grpc.insecure_channel`` and its kin open our channels to these targets.
+    """Make ``grpc.insecure_channel`` and its kin open rifl's channels to these targets.
 
     For libraries that make their own channel: sync and aio, plaintext and TLS. ``targets``
     are as the library passes them (``"payments:50051"``), or patterns as of ``fnmatch``
     (``"*.internal:443"``); the first that fits counts. ``settings`` are ``rifl.connect``'s
-    (``hedge_after``, ``observer``, ``session``...), for all; with a mapping, its values are
-    for one target, and count before those. What the library asks for (credentials, options,
-    compression, interceptors) is kept. All other targets get gRPC's own channels.
+    (``hedge_after``, ``observer``, ``session``...), for all; the values of a mapping are
+    for one target, and count before those. Credentials, options, compression and
+    interceptors of the library are kept. All other targets get gRPC's own channels.
 
     It holds from now on, for the whole process, until ``undo`` or the end of a ``with``
-    block; channels that were opened stay as they are. A library that took the functions
-    before (``from grpc import insecure_channel`` at its import) is not reached: instrument
+    block; open channels do not change. A library that took the functions earlier
+    (``from grpc import insecure_channel`` at its import) is not reached: instrument
     first, then import it. Several at once nest: the newest is asked first. Any thread.
     A forked child that makes its channels after the fork inherits the instrumentation.
     Raises ``TypeError`` for a setting that ``rifl.connect`` does not have, and
@@ -57,7 +57,7 @@ def instrument(
 
 
 class Instrumentation:
-    """What ``instrument`` put in place. A context manager; ``undo`` is idempotent."""
+    """The patches of one ``instrument``. A context manager; ``undo`` is idempotent."""
 
     def __init__(
         self,

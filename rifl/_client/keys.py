@@ -36,10 +36,10 @@ class key(tuple[str, bytes]):  # noqa: N801 - used like a function
     All calls of a named session with the same key, in all processes that opened it, are
     one call: it happens once, and each gets its answer. Another method or request under
     the same key raises ``PayloadMismatch``, so that a key in a ``with`` block is for one
-    call and its repetitions. On a channel without a session, and where a call has two
+    call and its repetitions. On a channel without a session, and for a call with two
     keys, the call raises ``BadHeader`` and nothing is sent. 1 to 64 bytes, text as UTF-8;
-    raises ``BadHeader`` else, and ``TypeError`` for what is neither, such as a number.
-    Contexts of threads and tasks are their own.
+    raises ``BadHeader`` for another length, and ``TypeError`` for other types, such as a
+    number. Each thread and task has its own context.
     """
 
     def __new__(cls, value: str | bytes) -> Self:

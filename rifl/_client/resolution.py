@@ -27,7 +27,7 @@ RESOLVE_METHOD = "/rifl.v1.Outcomes/Resolve"
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """What the server knows of a call.
+    """The server's knowledge of a call.
 
     EXECUTED (or REPLAYED): it ran; ``reply`` is its answer, or ``error`` if it
     answered with an error. NOT_EXECUTED: it did not run and never will. UNKNOWN:

@@ -129,13 +129,13 @@ def connect(
 
     ``target`` may be several, as a sequence or separated by commas: replicas over one
     store, or a group of which one leads. All calls, heartbeats and resolutions go to
-    one of them; when that cannot be reached, drains or does not lead, the next attempt
-    goes to another with the same identity, and a hedge always does. Nothing is ever
-    sent again that would not be to one target. A server's word on who leads is
-    followed to the targets given only, unless ``follow_leaders``: then to any
-    ``host:port`` it names (at most 16), with these credentials.
+    one of them. If that cannot be reached, drains or does not lead, the next attempt
+    goes to another with the same identity, and a hedge always does. The rules for what
+    is sent again are those of one target. A server's hint of the leader is followed
+    to the given targets only, unless ``follow_leaders``: then to any ``host:port`` it
+    names (at most 16), with these credentials.
 
-    Calls are retried by ``retry`` within the caller's deadline. ``hedge_after``
+    Calls are retried by ``retry`` within the caller's deadline. After ``hedge_after``
     seconds without an answer (None: never), a second attempt of the same call is
     sent beside the first. At most ``window`` calls may be unacknowledged at
     once (the server may allow fewer); more wait. A call whose outcome stayed
@@ -144,29 +144,29 @@ def connect(
     when it expired with calls outstanding; it must not block.
     ``observer``, one or several, is told of each call that ends.
     ``interceptors`` run below: once for each attempt, on serialised requests.
-    Those that are to see each call once go around the channel, by
+    Interceptors that must see each call once go around the channel, by
     ``grpc.intercept_channel``.
 
     ``session`` names a session that outlives this process: all who open the name
     have the same client id, until the session is closed or unused for
     ``session_retention`` seconds (None: the server's default; at most 30 days). It takes calls
-    with a key only (``rifl.key``); ``close`` leaves it open. Where the server does not
-    authenticate the channel, the session opens by ``secret``, 16 to 1024 bytes, better drawn
-    than thought of: the first opener's is the session's, and others are NOT_YOURS. None
-    takes the environment's: RIFL_SESSION_SECRET, or the file that
+    with a key only (``rifl.key``); ``close`` leaves it open. If the server does not
+    authenticate the channel, the session opens by ``secret``, 16 to 1024 bytes, which should
+    be random. The first opener's secret is the session's; others are NOT_YOURS. None
+    uses the environment's: RIFL_SESSION_SECRET, or the file that
     RIFL_SESSION_SECRET_FILE names.
 
     ``conflict_keys``: for replicated groups whose replicas find the conflict keys of a
     method by a callable: the same callable by full method name, so that such calls can
     take one round trip. A wrong one makes calls slower and never less safe. It runs in
-    the caller's thread, on a message parsed from the request's bytes.
+    the caller's thread, on a message parsed from the request.
 
     ``group_path``: whether calls to a replicated group are recorded on its witnesses, which
     takes one round trip: "fast" always, "synced" never (then the group's leader appends
-    before it answers), "adaptive" while that was measured to be the faster way.
+    before it answers), "adaptive" while measurements say that it is faster.
 
     A call that may have run is raised with FAILED_PRECONDITION, which retry loops around
-    the channel do not repeat. ``keep_deadline_exceeded`` keeps DEADLINE_EXCEEDED, for
+    the channel do not repeat; ``keep_deadline_exceeded`` keeps DEADLINE_EXCEEDED, for
     applications that look for it.
 
     Nothing is sent before the first call. Raises ``ValueError`` for settings that
@@ -198,9 +198,9 @@ class Channel(grpc.Channel):
     """A ``grpc.Channel`` over another one; built by ``connect``.
 
     Calls of methods that the server deduplicates carry an identity and are retried:
-    unary ones, those with a request stream (as far as it can be kept to be sent
-    again) and those with a response stream (resumed where it broke off). Other
-    calls, and all bidirectional ones, are passed through, sent once.
+    unary ones, those with a request stream (if it can be kept for another attempt)
+    and those with a response stream (resumed at the point where it broke off). Other
+    calls, and all bidirectional ones, are passed through and sent once.
     Failed unary calls raise ``CallError``. In a forked child every use raises
     ``rifl.core.ForkedProcess``, but for ``close``, which then does nothing.
     ``close`` cancels the calls in flight and takes at most a second. Any thread.
@@ -230,7 +230,7 @@ class Channel(grpc.Channel):
         response_deserializer: Callable[[bytes], Any] | None = None,
         _registered_method: bool | None = False,
     ) -> UnaryUnaryMultiCallable:
-        """See ``grpc.Channel.unary_unary``."""
+        """Return a multicallable, as ``grpc.Channel.unary_unary`` does."""
         self._check_process()
         name, inner = inner_method(
             self._inner.unary_unary, method, response_deserializer, _registered_method
@@ -246,7 +246,7 @@ class Channel(grpc.Channel):
         response_deserializer: Callable[[bytes], Any] | None = None,
         _registered_method: bool | None = False,
     ) -> UnaryStreamMultiCallable:
-        """See ``grpc.Channel.unary_stream``."""
+        """Return a multicallable, as ``grpc.Channel.unary_stream`` does."""
         self._check_process()
         name, inner = inner_method(
             self._inner.unary_stream, method, response_deserializer, _registered_method
@@ -262,7 +262,7 @@ class Channel(grpc.Channel):
         response_deserializer: Callable[[bytes], Any] | None = None,
         _registered_method: bool | None = False,
     ) -> StreamUnaryMultiCallable:
-        """See ``grpc.Channel.stream_unary``."""
+        """Return a multicallable, as ``grpc.Channel.stream_unary`` does."""
         self._check_process()
         name, inner = inner_method(
             self._inner.stream_unary, method, response_deserializer, _registered_method
@@ -272,7 +272,7 @@ class Channel(grpc.Channel):
         )
 
     def stream_stream(self, method: str | bytes, *args: Any, **kwargs: Any) -> Any:
-        """See ``grpc.Channel.stream_stream``."""
+        """Return a multicallable, as ``grpc.Channel.stream_stream`` does."""
         self._check_process()
         method = method_name(method)
         inner = self._inner.stream_stream(method, *args, **kwargs)
@@ -289,18 +289,17 @@ class Channel(grpc.Channel):
         """Make many calls of one unary method, in as few RPCs as they fit; blocks.
 
         ``method`` is its full name, ``/package.Service/Method``; ``items`` are read to their
-        end before anything is sent. Each call has its own
-        identity, runs once, and has a result of its own, in the order of ``items``: one
-        that fails takes no other with it. Handlers of an RPC run in that order unless
-        the server declares otherwise; what is retried may run after what comes later.
-        What has no final answer is sent again within ``timeout`` (seconds for all of
-        it; None: as the retry policy says), with the same identities, as single calls are;
-        calls with an equal key and request happen once and get one answer.
+        end before anything is sent. Each call has its own identity, runs once, and has its
+        own result, in the order of ``items``; the failure of one call fails no other.
+        Handlers of an RPC run in that order unless the server declares otherwise; a retried
+        call may run after later ones. Calls without a final answer are sent again within
+        ``timeout`` (seconds for all of it; None: as the retry policy says), with the same
+        identities, as single calls are. Calls with an equal key and request happen once and
+        get one answer.
 
-        A failure is in the results, never raised, whatever failed; raised are
-        ``ValueError`` for a closed channel, ``BadHeader`` for a key that is none, or that
-        has no named session, and ``rifl.core.ForkedProcess``. Any thread; any number at once. See
-        ``BatchItem``.
+        A call's failure is in its result and never raised. Raises ``ValueError`` for a closed
+        channel, ``BadHeader`` for an invalid key, or one without a named session, and
+        ``rifl.core.ForkedProcess``. Any thread; any number at once.
         """
         return self._batches.run(method, items, timeout, metadata)
 
@@ -322,12 +321,12 @@ class Channel(grpc.Channel):
     def subscribe(
         self, callback: Callable[[grpc.ChannelConnectivity], None], try_to_connect: bool = False
     ) -> None:
-        """See ``grpc.Channel.subscribe``."""
+        """Watch the connectivity, as ``grpc.Channel.subscribe`` does."""
         self._check_process()
         self._inner.subscribe(callback, try_to_connect)
 
     def unsubscribe(self, callback: Callable[[grpc.ChannelConnectivity], None]) -> None:
-        """See ``grpc.Channel.unsubscribe``."""
+        """End a ``subscribe``, as ``grpc.Channel.unsubscribe`` does."""
         self._check_process()
         self._inner.unsubscribe(callback)
 

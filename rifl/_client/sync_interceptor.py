@@ -70,7 +70,7 @@ def with_header(
 
 
 class ClientInterceptor(grpc.UnaryUnaryClientInterceptor):
-    """See ``client_interceptor``. Any thread."""
+    """The interceptor that ``client_interceptor`` returns. Any thread."""
 
     def __init__(self, client: SyncClient) -> None:
         self._client = client
@@ -91,7 +91,7 @@ class ClientInterceptor(grpc.UnaryUnaryClientInterceptor):
         client_call_details: Any,
         request: Any,
     ) -> Any:
-        """See ``grpc.UnaryUnaryClientInterceptor``."""
+        """Deduplicate and retry a unary call."""
         client = self._client
         client.check_usable()
         invocation, given = client.invoked(

@@ -62,8 +62,8 @@ class Session:
 
         Waits for a call that still runs, at most ``timeout`` seconds (None: the
         retry policy's ``max_elapsed_s``). A definite answer acknowledges the
-        call: it can be asked for once. A call that the server never saw is made
-        one that never runs. Raises ``rifl.core.StaleRpc`` for a call that is not, or
+        call: it can be asked for once. A call that the server never saw will
+        never run. Raises ``rifl.core.StaleRpc`` for a call that is not, or
         no longer, an unresolved one of this channel, ``rifl.core.LeaseExpired`` if its
         client id is gone, and ``CallError`` if the server could not be asked.
         """
@@ -78,7 +78,7 @@ class Session:
                 return resolver.read(reply)
 
     def close(self, timeout: float | None = None) -> None:
-        """Close the named session, for good: its records go, and late calls are refused.
+        """Close the named session for good: delete its records, and refuse late calls.
 
         For a job that has ended: calls of its name, from any process, are SESSION_CLOSED from
         then on (also calls in flight: have none). Closing twice is the same as once. Retried for

@@ -63,26 +63,26 @@ def add_lease_service(
 ) -> None:
     """Serve ``lease_server.v1.LeaseServer`` from ``authority`` on this server.
 
-    To be called before the server starts. Grants tell the method patterns and the
+    Call it before the server starts. Grants tell the method patterns and the
     window to clients. On a mutually authenticated channel ids and session names are
     bound to the peer's identity, taken from ``peer_property`` (see ``peer_of``).
 
     On a ``grpc.server`` heartbeats are unary and KeepAlive is UNIMPLEMENTED without
     taking a thread. On a ``grpc.aio.server`` each renewal of a KeepAlive stream is
-    answered in order; the first has to come within 10 s and be good, refused ones after it
-    say why and the stream goes on, up to 64 of them. A server that cannot judge a renewal now
+    answered in order. The first must come within 10 s and be valid; up to 64 later ones may be
+    refused with their reason, and the stream goes on. A server that cannot judge a renewal now
     (its storage does not answer, it does not lead) ends the stream with that status. A
-    renewal, of either kind, may be of several leases, which are judged each by itself. At
-    most ``max_streams`` are open at once, and ``max_streams_per_peer`` of one authenticated
-    peer, or of one address where there is none: others are TOO_MANY, and renew by unary calls.
+    renewal, of either kind, may be of several leases; each is judged by itself. At most
+    ``max_streams`` are open at once, and ``max_streams_per_peer`` of one authenticated peer,
+    or of one address without a peer: others are TOO_MANY, and renew by unary calls.
 
     Nothing here waits for the server's handlers: renewals have threads of their own, and
-    so has what may block on the storage: ``executor`` (None: one with up to 16 threads).
-    Interceptors that replace handlers by their own functions undo that on a
-    ``grpc.server``; let them leave this service alone.
+    ``executor`` runs what may block on the storage (None: one with up to 16 threads).
+    Interceptors that replace handlers by their own functions defeat that on a
+    ``grpc.server``; they must leave this service alone.
 
     ``path``: what clients load to send their calls by (see ``GrantReply``).
-    ``sessions_from``: who may open sessions where the channel has no authenticated peer.
+    ``sessions_from``: who may open sessions on a channel without an authenticated peer.
 
     Refusals carry rich error details. Raises TypeError for anything that is neither
     kind of server, ValueError for a malformed pattern or window.

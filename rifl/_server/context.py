@@ -294,12 +294,12 @@ def noted_of(context: Any) -> Noted | None:
 
 
 def may_be_undone(context: Any) -> bool:
-    """Tell whether this run may turn out to be a second one, and is rolled back then.
+    """Return whether this run may be a second one, which the store then rolls back.
 
-    So the first attempt of an ``atomic`` call runs where the store decides with its commit only
-    (``MethodPolicy.claim``): another copy of the call may have come first. False for a run that
-    was claimed before it began, of which nothing is undone (an ``idempotent`` method's), and for
-    what has no identity. Any thread.
+    True for the first attempt of an ``atomic`` call if the store decides at its commit only
+    (``MethodPolicy.claim``): another attempt may have come first. False for a run that was
+    claimed before it began, for an ``idempotent`` method's, which is never rolled back, and for
+    a call without an identity. Any thread.
     """
     noted = noted_of(context)
     if noted is None:
@@ -309,12 +309,12 @@ def may_be_undone(context: Any) -> bool:
 
 
 def caller_gone(context: Any) -> bool:
-    """Tell whether the caller has left: it cancelled, its deadline passed, or it is cut off.
+    """Return whether the caller has left: it cancelled, its deadline passed, or it is cut off.
 
-    Of the transport. A deduplicated call goes on all the same, and a retry gets its answer:
-    one that stops half-way because the caller left would be recorded so, for good.
-    ``context.is_active()``, ``cancelled()``, ``done()`` and callbacks speak of the call. For
-    the context of any other call, which is gRPC's own, it tells the same. Any thread.
+    That is the transport's view. A deduplicated call goes on all the same, and a retry gets
+    its answer: if it stopped half-way because the caller left, that would be its record for
+    good. ``context.is_active()``, ``cancelled()``, ``done()`` and callbacks speak of the call.
+    It also works with gRPC's own context of any other call. Any thread.
     """
     noted = noted_of(context)
     if noted is not None and noted.rifl_attempt.call.gone:

@@ -72,38 +72,38 @@ class Deduplicator:
     ``"idempotent"``, ``"atomic"``, or None for not deduplicated. ``default`` is
     for all others. ``term_s``: length of a client's lease. ``bounds``: what callers
     may take. ``drain_s``: how long ``close`` waits for running calls.
-    ``peer_property``: which certificate property ids, and the namespaces of keys, are
-    bound to. ``observer``: who is told what happens, one or several (``rifl.metrics``,
+    ``peer_property``: the certificate property that ids, and the namespaces of keys, are
+    bound to. ``observer``: one or several that get all events (``rifl.metrics``,
     ``rifl.tracing``). ``clock``: monotonic seconds, for tests.
 
     ``services``: descriptors of the services served, whose methods may declare
-    themselves by the option ``(rifl.v1.exactly_once)``; a declaration in
+    themselves by the option ``(rifl.v1.exactly_once)``. A declaration in
     ``methods`` that fits a method outweighs its option, and the option outweighs
     ``default``. See ``check``.
 
     ``keys_from``: whose plain keys count, sent as ``idempotency-key`` or in a
     method's ``key_field`` by callers without a client id: those of
     ``"authenticated"`` peers, of ``"anyone"`` (all callers without a certificate
-    then share one namespace, and who knows a key and its request reads the
+    then share one namespace: a caller that knows a key and its request reads the
     answer), or of ``"nobody"`` (the header means nothing). Records of keyed calls
-    are kept for ``key_retention_s`` from their completion unless their method
-    says otherwise, None meaning without end; after that a retry runs again. Those
-    of a named session stay as long as it does.
+    are kept for ``key_retention_s`` from their completion (None: without end), unless
+    their method says otherwise; after that a retry runs again. Those of a named session
+    stay as long as it does.
 
-    ``sessions_from``: who may open and close named sessions on a channel without an
-    authenticated peer: a caller that shows the session's secret (``"authenticated"``), or
-    also one without a secret (``"anyone"``), whose sessions then open by their names. A
+    ``sessions_from``: the callers that may open and close named sessions on a channel without
+    an authenticated peer. ``"authenticated"``: those that show the session's secret.
+    ``"anyone"``: also those without a secret; their sessions open by their names. A
     session that was opened with a secret opens by that secret only.
 
     ``seal`` and ``unseal``: the user's encryption of stored answers, bytes to
-    bytes, called from many threads; ``memory:`` stores nothing to be sealed.
+    bytes, called from many threads. ``memory:`` does not use them.
 
     Thread-safe. Opening raises a ``StoreError``; a policy that cannot be honoured
-    raises ``PolicyError`` or ``UnsupportedStore``, both ``ValueError``. ``close``
-    (or leaving the context) after the server has stopped; what a crash instead of
-    it leaves is each store's own. It belongs to the process that made it: in a forked
-    child every use raises ``ForkedProcess``, calls are refused with it, and ``close``
-    does nothing; make it again there.
+    raises ``PolicyError`` or ``UnsupportedStore``, both ``ValueError``. Call ``close``
+    (or leave the context) after the server has stopped; what a crash leaves depends on
+    the store. It belongs to the process that made it: in a forked child every use raises
+    ``ForkedProcess``, calls are refused with it, and ``close`` does nothing; make it again
+    there.
     """
 
     def __init__(
@@ -197,13 +197,11 @@ class Deduplicator:
         """Host the lease service, and the one that resolves outcomes, on the server.
 
         Before it starts. The declarations are checked, as by ``check``, against the
-        servicers that were added, and against those that are added later when that
-        happens: their options count in any order. Raises ``PolicyError``, as the
-        later registration then does, also where the
-        interceptor for this kind of server was never asked for: clients would be
-        told that calls happen once, and they would not. On a sync
-        server this also learns the size of its thread pool, for the bound on
-        waiting duplicates.
+        servicers that were added, and against later ones when they are added: their
+        options count in any order. Raises ``PolicyError``, as the later registration then
+        does; also if the interceptor for this kind of server was never asked for: clients
+        would be told that calls happen once, and they would not. On a sync server this
+        also learns the size of its thread pool, for the bound on waiting duplicates.
         """
         self.check(server)
         self._interceptors.require(server, "dedup")
@@ -234,15 +232,15 @@ class Deduplicator:
         """Serve gRPC health (``rifl-grpc[health]``): for the server, and the services named.
 
         NOT_SERVING while new calls are refused: the store is unavailable, or the
-        server drains. Before the server starts, and on its loop for an aio one.
-        Raises ``ImportError`` where grpcio-health-checking is not installed.
+        server drains. Call it before the server starts, and on its loop for an aio one.
+        Raises ``ImportError`` if grpcio-health-checking is not installed.
         """
         self._health.serve(server, services)
 
     def add_reflection(self, server: grpc.Server | grpc.aio.Server, *services: str) -> None:
-        """Serve gRPC reflection (``rifl-grpc[health]``) for the services named, and ours.
+        """Serve gRPC reflection (``rifl-grpc[health]``) for the services named, and rifl's.
 
-        ``services`` are full names. Raises ``ImportError`` where grpcio-reflection
+        ``services`` are full names. Raises ``ImportError`` if grpcio-reflection
         is not installed.
         """
         add_reflection(server, (*services, LEASES, OUTCOMES))
@@ -258,7 +256,7 @@ class Deduplicator:
         self._authority.rotate_secret()
 
     def statistics(self) -> Statistics:
-        """Count what is held now, without holding calls up. Any thread."""
+        """Count what is held now, without blocking calls. Any thread."""
         clients, unacknowledged, running = self._store.statistics()
         waiting = sum(count() for count in self._engine.waiting)
         return Statistics(
@@ -278,8 +276,8 @@ class Deduplicator:
         """Refuse declarations that cannot be honoured, by raising ``PolicyError``.
 
         That is: a method or a service that does not exist; a bidirectional stream
-        declared by name; ``atomic`` on a store without transactions, or for an
-        answer that is a stream; a key field that is none. ``services`` join those
+        declared by name; ``atomic`` on a store without transactions, or for a
+        response stream; an invalid key field. ``services`` join those
         given at construction; of a sync server the registered ones are found too
         (not on an aio server, which does not tell). Their options are taken here,
         so do this before the server starts.
@@ -308,23 +306,23 @@ class Deduplicator:
         self._store.refuse_new(True)
 
     def drained(self, timeout_s: float) -> int:
-        """Wait for the calls that run, at most so long; how many still do. Blocks."""
+        """Wait for the running calls; return how many still run. Blocks, at most ``timeout_s``."""
         self._store.settled(timeout_s)
         return self._store.running()
 
     def close(self, drain_s: float | None = None) -> None:
-        """Wait for running calls, and let the store go. Idempotent.
+        """Wait for running calls, and close the store. Idempotent.
 
         At most ``drain_s`` seconds; None means the constructor's. On an event loop
         use ``aclose``: this would block the handlers it waits for.
 
         If handlers still run then, it logs so and returns, and this process keeps the
         store. No other process can open the file, or takes this replica for dead, before the
-        last of them is recorded or the process ends. Where an event loop
-        cancelled one of them meanwhile, a thread that it left behind may go on: then the
-        process's end lets the store go. Until then new calls are refused. Called again it
-        waits for that, at most ``drain_s`` more. Called within itself, by a signal's handler or
-        an observer, it returns at once.
+        last of them is recorded or the process ends. If an event loop cancelled one of them
+        meanwhile, a thread that it left behind may go on: then the end of the process closes
+        the store. Until then new calls are refused. A second ``close`` waits for that, at most
+        ``drain_s`` more. Called within itself, by a signal's handler or an observer, it returns
+        at once.
         """
         if not self._closing.owned:
             with self._closing:

@@ -49,18 +49,18 @@ def serve_until_signal(
 
     ``server`` has been started. From the signal on, new calls are refused as
     DRAINING (not executed: clients send them again, elsewhere if they can),
-    health is NOT_SERVING, duplicates are still answered, and calls that run have
+    health is NOT_SERVING, and duplicates are still answered. Running calls have
     ``grace`` seconds to end and be recorded. A second signal ends the wait.
 
-    Returns 0 when all of them have ended: ``dedup`` is closed then. Where calls are left
-    after that it ends the process, by ``os._exit(1)`` after flushing logs and standard
-    streams: a pool's threads would keep it alive for as long as they run, and what they do
-    then could come after another process answered for them. It is a crash as far as the
-    calls are concerned: plain ones have an unknown outcome, atomic ones happened or not,
-    idempotent ones run again. Exit hooks and ``finally`` blocks of the application do not run.
+    Returns 0 when all of them have ended: ``dedup`` is closed then. If calls are left
+    after that, it flushes logs and standard streams and ends the process by
+    ``os._exit(1)``: a pool's threads would keep the process alive, and might have effects
+    after another process answered for them. For the calls it is a crash: plain ones have
+    an unknown outcome, atomic ones happened or not, idempotent ones run again. Exit hooks
+    and ``finally`` blocks of the application do not run.
 
-    ``end_process=False`` returns how many calls are left instead. The store stays this
-    process's, then, until they have ended or the process has (see ``Deduplicator.close``).
+    ``end_process=False`` returns how many calls are left instead. The process then keeps
+    the store until these calls or the process end (see ``Deduplicator.close``).
 
     Handlers of methods that are not deduplicated are not counted: as with bare gRPC the
     process ends after they have. In the main thread only; the signals' handlers are put back.

@@ -51,9 +51,9 @@ class RecordCodec:
         return made
 
     def to_bytes(self, record: CompletionRecord, at_s: float | None = None, seed: int = 0) -> bytes:
-        """Serialise a record with its call's seed, completed at ``at_s`` where that is kept.
+        """Serialise a record with its call's seed, and ``at_s``, its completion, if that is kept.
 
-        What ``seal`` raises is raised, and ``ValueError`` beyond what ``bounded`` says: the call's
+        Raises what ``seal`` raises, and ``ValueError`` beyond the bounds of ``bounded``: the call's
         record cannot be written then.
         """
         data = record_to_bytes(record)
@@ -73,10 +73,10 @@ class RecordCodec:
     def of_a_run(
         self, record: CompletionRecord, call: Call, at_s: float | None = None
     ) -> tuple[CompletionRecord, bytes]:
-        """Return the record to keep of a call that has run, and it serialised.
+        """Return the record to keep of a call that has run, and its bytes.
 
-        Something has to be kept, and it has to be what the first caller is told:
-        where ``seal`` fails, that is OUTCOME_UNKNOWN.
+        A record must be kept, and it must be what the first caller is told: if
+        ``seal`` fails, that is OUTCOME_UNKNOWN.
         """
         try:
             return record, self.to_bytes(record, at_s, call.seed)
@@ -128,8 +128,7 @@ class RecordCodec:
     def is_unknown(data: bytes) -> bool:
         """Whether a stored record says that the call's outcome is not known.
 
-        An answer that is sealed, or damaged, does not: it ran, and says so to those who can
-        read it.
+        A sealed or damaged answer does not: the call ran.
         """
         try:
             return RecordCodec().from_bytes(data).outcome is Outcome.UNKNOWN

@@ -79,7 +79,7 @@ class DbApiTransaction:
 
     @staticmethod
     def sqlstate(error: Exception) -> str | None:
-        """Return the SQLSTATE that a driver's error carries, where drivers put it."""
+        """Return the SQLSTATE of a driver's error, from the usual attributes."""
         for name in ("sqlstate", "pgcode"):
             if isinstance(found := getattr(error, name, None), str):
                 return found

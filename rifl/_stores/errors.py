@@ -22,11 +22,11 @@ class StoreError(Exception):
 
 
 class UnsupportedStore(StoreError, ValueError):
-    """The URL names no store we have, or its extra is not installed."""
+    """The URL names no store of rifl's, or its extra is not installed."""
 
 
 class MissingExtra(UnsupportedStore):
-    """What the URL, or a file's format, asks for is in an extra that is not installed."""
+    """The URL, or a file's format, needs an extra that is not installed."""
 
 
 class StoreCorrupt(StoreError):
@@ -38,10 +38,10 @@ class StoreLocked(StoreError):
 
 
 class StoreLost(StoreError):
-    """The store lacks what it acknowledged: an older copy of it, or a part.
+    """The store lacks what it acknowledged: it is an older copy, or a part.
 
-    Calls that were answered would run again. The message says what is missing, and how an
-    operator goes on.
+    Answered calls would run again. The message says what is missing, and what an operator
+    must do.
     """
 
 
@@ -65,9 +65,9 @@ class WrongDatabase(StoreError):
 
 
 class TransactionEnded(WrongDatabase):
-    """The handler ended the transaction of its ``rifl.transaction``; the message says by what.
+    """The handler ended the transaction of its ``rifl.transaction``; the message says how.
 
-    Raised at the block's end. What is written by then and not committed is rolled back. Where
-    something may have been committed without the call's record, the call's outcome is unknown,
-    for good. Have the handler, and the repositories that it calls, neither commit nor roll back.
+    Raised at the block's end, which rolls back uncommitted writes. If something may have been
+    committed without the call's record, the call's outcome stays unknown. The handler, and the
+    repositories that it calls, must neither commit nor roll back.
     """

@@ -91,9 +91,9 @@ def open_inspection(url: str) -> Inspection:
 
 
 def postgres_schema(schema: str = "rifl", *, functions_only: bool = False) -> str:
-    """Return the SQL that makes a PostgreSQL store, for one who does that by hand.
+    """Return the SQL that makes a PostgreSQL store, to be run by hand.
 
-    ``functions_only``: only what brings the functions of a schema that is there up to date.
+    ``functions_only``: only the SQL that updates the functions of an existing schema.
     Raises ``MissingExtra`` without ``rifl-grpc[postgres]``.
     """
     _postgres()

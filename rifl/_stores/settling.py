@@ -27,12 +27,12 @@ STUCK_S = 60.0
 
 
 class Settlement(NamedTuple):
-    """What became of calls, who says so and why: kept with the store.
+    """The outcome of calls, who found it out and how: kept with the store.
 
-    ``executed`` with a ``response`` (the serialised message) is what every later arrival is
-    answered; without one each is told ``AnswerLost``: it ran, and its answer is lost. Not
-    executed: the call is forgotten, and its next arrival runs it; where a handler may run
-    without a claim (``Inspection.refuse``), its arrivals are told so from then on instead.
+    ``executed`` with a ``response`` (the serialised message): every later attempt gets that
+    answer. Without one each gets ``AnswerLost``: the call ran, and its answer is lost. Not
+    executed: the call is forgotten, and its next attempt runs it. If a handler may run without
+    a claim (``Inspection.refuse``), its later attempts are told that it did not run instead.
     """
 
     executed: bool
@@ -41,7 +41,7 @@ class Settlement(NamedTuple):
     response: bytes | None = None
 
     def record(self, rpc_id: RpcId) -> CompletionRecord:
-        """Return what arrivals of the call are answered from now on, where they do not run it."""
+        """Return the record that answers later attempts of the call, if they do not run it."""
         if not self.executed:
             return refusal_record(NotExecuted(f"{rpc_id} did not run: {self.who} looked into it"))
         if self.response is not None:
@@ -62,7 +62,7 @@ class Settlement(NamedTuple):
 
 
 class Settled(enum.Enum):
-    """What came of it."""
+    """The result of settling one call."""
 
     EXECUTED = "executed"
     NOT_EXECUTED = "not-executed"

@@ -6,14 +6,14 @@ and the simulator alike.
 
 What is public here:
 
-- The trackers of RIFL's paper, of one client each: ``RequestTracker`` has its calls that are
-  incomplete, ``ResultTracker`` and ``KeyedTracker`` the server's records of them, by seq and by
-  key, ``CompletedSet`` and ``BitVecQueue`` count in them, and ``Verdict`` is what they decide.
+- The trackers of RIFL's paper, of one client each: ``RequestTracker`` has its incomplete
+  calls, ``ResultTracker`` and ``KeyedTracker`` the server's records of them, by seq and by
+  key. ``CompletedSet`` and ``BitVecQueue`` count in them, and ``Verdict`` is their decision.
   Plain objects in memory, not thread-safe; a store restores them after a crash.
 - ``RpcId``, ``Outcome``, ``CompletionRecord``: a call, and how it ended. They do not change.
 - ``RiflError`` and its subclasses, one for each reason for which a call is refused. Each pickles,
   and its outcome says whether the call can have run.
-- ``invariant``, ``InvariantViolated``: checks of our own rules, which are on in production.
+- ``invariant``, ``InvariantViolated``: checks of rifl's own rules, also in production.
 
 ``_serving`` has the server's rules, ``_calling`` the client's, ``_shared`` what both need.
 """

@@ -80,13 +80,13 @@ def already_done(error: BaseException) -> bool:
 
 
 class IdentityError(SparkError):
-    """Which query, batch or session this is cannot be told for certain."""
+    """The query, batch or session cannot be identified for certain."""
 
 
 class RowError(SparkError):
     """A row that cannot be sent: ``reason`` is a word of rifl's, ``text`` says more.
 
-    ``key`` is the row's identity, empty where it has none.
+    ``key`` is the row's identity, empty if it has none.
     """
 
     def __init__(self, reason: str, text: str, key: bytes = b"") -> None:

@@ -51,9 +51,9 @@ class NamedSession:
                 raise PlanError(f"the session {name!r} is past its retention") from error
 
     def close(self) -> None:
-        """End the session for good: its rows can no longer be told from new ones.
+        """End the session for good: its rows then count as new ones.
 
-        Later writes of this name are refused. Again is the same as once.
+        Later writes of this name are refused. Closing twice is the same as once.
         """
         with WriteDriver(self._connection, _TIMEOUT_S) as driver:
             driver.finish_session(self.name)

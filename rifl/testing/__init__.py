@@ -1,4 +1,4 @@
-"""A kit for testing how your own services bear retries, faults and restarts.
+"""A kit to test your own services under retries, faults and restarts.
 
 It runs your servicers in the test's process, behind a ``rifl.Deduplicator`` and
 on a real port, with a connected channel, a clock you move and faults you name::

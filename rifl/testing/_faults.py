@@ -18,7 +18,7 @@ from rifl.core._shared.record import CompletionRecord
 
 
 class Fault(enum.Enum):
-    """What goes wrong, once for each time it is armed."""
+    """A fault, which happens once for each time it is armed."""
 
     # The store cannot be written: the call is refused as not executed.
     STORE_DOWN = "store-down"
@@ -33,7 +33,7 @@ class Fault(enum.Enum):
 
 
 class Killed(Exception):
-    """What a handler's call ends with when its process "dies"."""
+    """The end of a handler's call when its process crashes."""
 
 
 class Faults:

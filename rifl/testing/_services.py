@@ -77,9 +77,9 @@ class Service(_Base):
         return grpc.insecure_channel(self.address)
 
     def kill(self) -> None:
-        """Let the process "die" and come back: calls break off, memory is lost.
+        """Crash the server and restart it: calls break off, memory is lost.
 
-        What the store made durable stays. Returns when the new one serves.
+        The durable state of the store stays. Returns when the new one serves.
         """
         self._restart()
 
@@ -133,7 +133,7 @@ class AioService(_Base):
         return grpc.aio.insecure_channel(self.address)
 
     async def kill(self) -> None:
-        """Let the process "die" and come back; see ``Service.kill``."""
+        """Crash the server and restart it, as ``Service.kill`` does."""
         await self._restart()
 
     async def start(self) -> None:

@@ -43,7 +43,7 @@ class RequestTracker:
         return begun[0]
 
     def begin(self) -> tuple[int, int] | None:
-        """Begin a call; return its seq and ``first_incomplete``, None where ``next`` raises."""
+        """Begin a call; return its seq and ``first_incomplete``, None if ``next`` raises."""
         incomplete = self._incomplete
         if len(incomplete) >= self._window:
             return None

@@ -49,11 +49,11 @@ class RetryPolicy:
     longer time. ``attempt_timeout_s`` bounds one attempt (None: the caller's
     deadline alone does). ``max_elapsed_s`` bounds the retries of calls without
     a deadline (None: no limit); it never cuts an attempt short.
-    ``max_attempts`` bounds their number (None: no bound). ``silence_s`` (None: off): if a
-    channel of ``connect`` has a call in flight and got no answer for so long, it asks the
-    lease service for a sign of life. It replaces a connection that gives none within
-    ``silence_s`` while another one does. Raises ``ValueError`` when built of numbers that
-    make no sense together.
+    ``max_attempts`` bounds their number (None: no bound). If a call is in flight on a channel
+    of ``connect``, and nothing was answered on it for ``silence_s``, the channel asks
+    the lease service for a sign of life. It replaces a connection that gives none within
+    ``silence_s``, while another one does; None: never. Raises ``ValueError`` for numbers
+    that make no sense together.
     """
 
     initial_backoff_s: float = 0.05

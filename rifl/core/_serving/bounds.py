@@ -36,7 +36,7 @@ class Bounds:
     how long its request may be (gRPC's own limit of 4 MiB counts, too); a larger one is
     refused whole, and the client splits it.
 
-    Raises ``ValueError`` for what is no bound.
+    Raises ``ValueError`` for invalid bounds.
     """
 
     window: int = DEFAULT_WINDOW
@@ -67,7 +67,7 @@ class Bounds:
 
     @property
     def client_window(self) -> int:
-        """The window that a client is told: it leaves room for what its headers cannot say.
+        """The window that clients get: it leaves room for what their headers cannot say.
 
         A header tells of at most 64 ranges, so a client with its own window full may
         have that many calls more completed than the server could hear of yet.
@@ -85,7 +85,7 @@ class Bounds:
         return max(1, self.max_key_bytes // _SOURCES)
 
     def of_keys(self, retention_s: float | None) -> KeyBounds:
-        """Return those of keyed calls, whose records are kept for so long."""
+        """Return the bounds of keyed calls, whose records are kept for ``retention_s``."""
         return KeyBounds(
             max_keys=self.max_keys, max_bytes=self.max_key_bytes, retention_s=retention_s
         )

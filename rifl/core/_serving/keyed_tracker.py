@@ -77,7 +77,7 @@ class KeyedTracker:
         return None if state is None or state[0] is _IN_PROGRESS else state[0]
 
     def forget(self, key: bytes) -> None:
-        """Forget a key whose retention is over, or that was released by hand."""
+        """Forget a key whose retention has passed, or that was released by hand."""
         state = self._calls.pop(key, None)
         if state is not None:
             self._bytes -= len(key) + state[1]

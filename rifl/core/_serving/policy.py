@@ -19,7 +19,7 @@ class PolicyError(ValueError):
 
 
 class Kind(enum.Enum):
-    """What becomes durable when, and so what a server crash may cost a call."""
+    """The order of writes of a method, and so what a server crash may cost a call."""
 
     PLAIN = "plain"
     IDEMPOTENT = "idempotent"
@@ -49,35 +49,35 @@ if TYPE_CHECKING:
 class MethodPolicy:
     """How calls of one method are deduplicated.
 
-    ``kind``: ``"plain"`` (a durable intent before the handler, so that a crash
-    in between is a lasting unknown outcome), ``"idempotent"`` (no intent; a call
-    whose outcome a crash took runs again) or ``"atomic"`` (no intent; the handler
+    ``kind``: ``"plain"`` (a durable intent before the handler; after a crash in
+    between, the outcome stays unknown), ``"idempotent"`` (no intent; a call
+    whose outcome a crash lost runs again) or ``"atomic"`` (no intent; the handler
     commits its record with ``rifl.record``).
     ``required``: refuse calls without an identity instead of passing them through.
     ``unrecorded``: the gRPC codes (numbers, names or ``grpc.StatusCode``) by which
     the handler says that nothing happened; such an answer is not kept and a retry
     runs again.
-    ``max_response_bytes``: longer answers are replaced by RESPONSE_TOO_LARGE; of a
-    response stream, as much is recorded.
+    ``max_response_bytes``: longer answers are replaced by RESPONSE_TOO_LARGE; so much of a
+    response stream is recorded.
     ``max_metadata_bytes``: an answer whose initial metadata, or trailing metadata and details,
-    take more is replaced in the same way; longer details are cut. gRPC's clients take 8 KiB
+    are larger is replaced in the same way; longer details are cut. gRPC's clients accept 8 KiB
     unless they set ``grpc.max_metadata_size``.
     ``database``: for atomic methods, the URL of the database whose transactions
-    the records go into; None means the store's own.
+    get the records; None means the store's own.
     ``retention_s``: how long the records of keyed calls are kept after completion
     (those of a named session stay as long as it does); None means the
     deduplicator's ``key_retention_s``. A retry after that runs again.
     ``key_field``: the field of the request (dotted for a nested one) that is the
-    key of a call which brings no identity of its own.
-    ``buffer_bytes``: a request stream that ends within as many is read before its
+    key of a call without an identity of its own.
+    ``buffer_bytes``: a request stream of at most this size is read before its
     handler starts; a longer one is handed over while it arrives.
     ``batch_concurrency``: how many coroutine handlers of one batched call run at once;
     with 1 they run one after another, in the batch's order, as plain functions always do.
-    ``claim``: ``"always"`` has every arrival of an atomic method's claimed before its handler
-    runs; None lets a first attempt run before that, where the store can, so that the store is
-    asked once. A lost race then costs a run that is rolled back. ``"never"``, of an idempotent
-    method, has first attempts run so, too, and nothing of them is undone: a late copy may have
-    its effect after that of a later call, and what is refused may have run.
+    ``claim``: ``"always"`` claims every attempt of an atomic method before its handler runs.
+    None lets a first attempt run before that, if the store can, so that the store is asked
+    once; a lost race then costs a run that is rolled back. ``"never"``, of an idempotent
+    method, lets first attempts run so, too, and rolls nothing back: a late duplicate may have
+    its effect after that of a later call, and a refused call may have run.
     """
 
     # What is given may be of more types than what is read; at run time both are plain fields.

@@ -62,40 +62,40 @@ class Statistics(NamedTuple):
 
 
 class Observer:
-    """Told what happens; does nothing by itself. Subclass and override.
+    """A receiver of events, which does nothing by itself. Subclass and override.
 
-    Called in the thread or on the loop where it happens, outside all locks, after
-    what it tells is durable and before the answer leaves: it must not block. May
-    be called from many threads at once. What it raises is logged, once a method,
-    and changes nothing. New methods may come; those there are stay.
+    Each method is called in the thread or on the loop of the event, outside all locks,
+    after the event is durable and before the answer leaves: it must not block. Many
+    threads may call it at once. An exception of a method is logged once and changes
+    nothing. Later releases may add methods, and keep these.
     """
 
     # -- a server's ------------------------------------------------------------------
 
     def attached(self, statistics: Callable[[], Statistics]) -> None:
-        """A deduplicator begins; ``statistics`` counts, when called, in milliseconds."""
+        """A deduplicator begins; ``statistics()`` counts, which takes milliseconds."""
 
     def detached(self, statistics: Callable[[], Statistics]) -> None:
         """That deduplicator is closed."""
 
     def call_served(self, served: ServedCall) -> None:
-        """An arrival was decided, and run if it was new."""
+        """An attempt was decided, and run if its call was new."""
 
     def batch_served(self, served: Sequence[ServedCall]) -> None:
-        """The items of a batched call were decided: as if each had come alone, by default."""
+        """The items of a batched call were decided; by default each is reported alone."""
         for each in served:
             self.call_served(each)
 
     def committed(self, entries: int, seconds: float, error: Exception | None) -> None:
         """The store wrote ``entries`` records and intents in one commit, or failed to.
 
-        Also where that is the commit of a handler's transaction, if rifl makes it: SQLite's shared
-        ones, and over PostgreSQL those of a ``rifl.transaction``: of deliveries that share one, as
-        many entries as it had.
+        Also for a handler's transaction that rifl commits: SQLite's shared ones, and over
+        PostgreSQL those of a ``rifl.transaction``. If deliveries share one, ``entries`` counts
+        them all.
         """
 
     def serving(self, refusal: RiflError | None) -> None:
-        """New calls are refused from now on, for this reason; None: taken again."""
+        """New calls are refused from now on, for this reason; None: accepted again."""
 
     # -- a client's ------------------------------------------------------------------
 
@@ -104,18 +104,18 @@ class Observer:
     ) -> tuple[Sequence[tuple[str, Any]], Any]:
         """A call begins, in its caller's thread or task.
 
-        Return the metadata that all its attempts are to carry, and anything, which
-        ``call_ended`` will be given.
+        Return the metadata that all its attempts must carry, and any object, which
+        ``call_ended`` gets.
         """
         return metadata, None
 
     def call_ended(self, ended: EndedCall, begun: Any) -> None:
-        """A call is over; in any thread."""
+        """A call ended; in any thread."""
 
     def batch_ended(self, ended: Sequence[EndedCall], begun: Any) -> None:
-        """The items of a batch are over: as if each was a call, by default.
+        """The items of a batch ended; by default each is reported as a call.
 
-        ``call_begins`` was told of one call.
+        ``call_begins`` was called once for the batch.
         """
         for each in ended:
             self.call_ended(each, begun)

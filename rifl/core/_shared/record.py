@@ -10,10 +10,10 @@ Metadata = tuple[tuple[str, str | bytes], ...]
 
 
 class CompletionRecord(NamedTuple):
-    """What a call answered and every retry of it will be answered.
+    """The answer of a call, and of every retry of it.
 
     ``code`` is a ``google.rpc.Code`` number; ``response`` the serialised message,
-    None where the handler gave none. ``reason`` names the rifl refusal that
+    None if the handler gave none. ``reason`` names the rifl refusal that
     the record is (``OUTCOME_UNKNOWN``, ``RESPONSE_TOO_LARGE``, ``NOT_EXECUTED``);
     it is empty for an answer of the handler's. ``messages`` are those of a response
     stream, which has no ``response``.
