@@ -163,7 +163,7 @@ def _release(store: Inspection, arguments: argparse.Namespace) -> None:
     rpc_id = _find(store, found, arguments.what)
     if holder := store.holder(rpc_id):
         raise CommandRefused(
-            f"a running server ({holder}) has it, and would not notice: stop it", ExitCode.OWNED
+            f"a running server ({holder}) has it and would not notice: stop it", ExitCode.OWNED
         )
     if not arguments.yes:
         sys.stderr.write(_WARNING + "\n")

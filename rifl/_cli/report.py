@@ -78,7 +78,7 @@ def print_store(
                    "bytes#", "age#", "last change#")  # fmt: skip
         print_table(title, columns, [_client_cells(report, client) for client in clients])
     if intents:
-        running = "in progress" if summary.owner else "begun, and their server is gone"
+        running = "in progress" if summary.owner else "begun, and their server has ended"
         print_table(f"calls {running}", _CALL_COLUMNS, [_call_cells(report, c) for c in intents])
 
 

@@ -25,9 +25,9 @@ from rifl._stores.settling import (
 from rifl.core._shared.identity import RpcId
 
 _WARNING = """\
-Not executed is final: the next arrival of each of these calls RUNS IT. Be sure that the first
-run had no effect, and that the process which made it is gone: a process that was only suspended
-may go on."""
+Not executed is final: the next attempt of each of these calls RUNS IT. Be sure that the first
+run had no effect, and that its process has ended: a process that was only suspended may go
+on."""
 _COLUMNS = ("call", "method", "state", "age#", "run by", "settled")
 
 
@@ -106,7 +106,7 @@ def _settle(store: Inspection, arguments: argparse.Namespace) -> None:
         raise CommandRefused("name the calls: CLIENT_ID/SEQ or CLIENT_ID/KEY", ExitCode.USAGE)
     if arguments.not_executed:
         if arguments.response is not None:
-            raise CommandRefused("what was not executed has no response", ExitCode.USAGE)
+            raise CommandRefused("a call that was not executed has no response", ExitCode.USAGE)
         if not arguments.yes:
             sys.stderr.write(_WARNING + "\n")
             raise CommandRefused(
@@ -133,7 +133,7 @@ def _settle(store: Inspection, arguments: argparse.Namespace) -> None:
     if refusals:
         raise CommandRefused(f"{len(refusals)} refused; {refusals[0]}", ExitCode.OWNED)
     if set(told.values()) == {Settled.ANSWERED.value}:
-        raise CommandRefused("all of these have answers, which stand", ExitCode.NOT_FOUND)
+        raise CommandRefused("all of these calls have final answers", ExitCode.NOT_FOUND)
 
 
 def _meant(text: str) -> list[RpcId]:

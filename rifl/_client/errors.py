@@ -44,11 +44,11 @@ __all__ = [
 EXPIRED = "Deadline Exceeded, not sent: the timeout is not positive"
 # What the server's owner is to look for.
 ANOTHER_STORE = (
-    "another store answers than the one that granted the client id before: two stores are behind "
+    "the store is not the one that granted the client id before: two stores are behind "
     "one address, or the store was replaced"
 )
 NOT_HOSTED = (
-    "The server does not host the lease service (Deduplicator.add_to_server), or what is in front "
+    "The server does not host the lease service (Deduplicator.add_to_server), or a proxy in front "
     "of it answered"
 )
 

@@ -38,7 +38,7 @@ from rifl.core._shared.observer import EndedCall, Observer
 
 NO_SESSION = (
     "a key needs a named session, rifl.connect(..., session=...), or the idempotency-key header: "
-    "on this channel it would name another call after a lost lease"
+    "on this channel the key would name another call after a lost lease"
 )
 
 

@@ -141,7 +141,7 @@ class Settings:
             raise ValueError(f"group_path is one of {', '.join(GROUP_PATHS)}")
         for method, found in self.conflict_keys.items():
             if not callable(found):
-                raise ValueError(f"conflict_keys: {method} has no callable; fields need no saying")
+                raise ValueError(f"conflict_keys: {method} has no callable; fields need none")
 
 
 _DEFAULTS: dict[str, Any] = {

@@ -228,7 +228,7 @@ class StreamCall(CallFuture):
             self._client.leave(self._left)
 
     def _left(self) -> None:
-        self.post(lambda: self._give_up("the stream was left"))
+        self.post(lambda: self._give_up("the caller left the stream"))
 
     def initial_metadata(self) -> Any:
         """Wait for the initial metadata of the attempt in flight, and return it."""

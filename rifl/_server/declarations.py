@@ -205,7 +205,7 @@ def _check_pattern(pattern: str, known: dict[str, ServiceDescriptor], complete: 
     if service is None:
         # Ours and gRPC's own are declared whether or not they are served.
         if complete and not name.startswith(("grpc.", "rifl.v1.", "lease_server.v1.")):
-            raise PolicyError(f"{pattern} is declared, and the server has no service {name}")
+            raise PolicyError(f"{pattern} is declared, but the server has no service {name}")
         service = find_service(name)
     if service is not None and method != "*" and method not in service.methods_by_name:
         raise PolicyError(f"{pattern} is declared, and {name} has no method {method}")
@@ -217,16 +217,16 @@ def _check_method(
     name = full_name(method)
     if method.client_streaming and method.server_streaming:
         if marked:
-            raise PolicyError(f"{name} is bidirectional: it cannot be made to happen once")
+            raise PolicyError(f"{name} is bidirectional: it cannot be deduplicated")
         return
     if policy.kind is Kind.ATOMIC:
         if not atomic:
             raise PolicyError(f"{name} is atomic, and the store has no transactions for handlers")
         if method.server_streaming and marked:
-            raise PolicyError(f"{name} answers with a stream: no one transaction holds its record")
+            raise PolicyError(f"{name} answers with a stream: its record fits no transaction")
     if policy.key_field is not None and marked:
         if method.client_streaming:
-            raise PolicyError(f"{name} is sent a stream: its key is in no field")
+            raise PolicyError(f"{name} takes a request stream: its key cannot be in a field")
         if not keys:
             raise PolicyError(f"{name} has a key field, and the server takes no keys")
         _check_field(name, method, policy.key_field)
@@ -242,7 +242,7 @@ def _check_field(name: str, method: MethodDescriptor, path: str) -> None:
     if field is None:
         raise PolicyError(f"{name}: {method.input_type.full_name} has no field {path}")
     if field.is_repeated or field.cpp_type not in _KEY_TYPES:
-        raise PolicyError(f"{name}: {path} is no key: it has to be text, bytes or an integer")
+        raise PolicyError(f"{name}: {path} cannot be a key: it must be text, bytes or an integer")
 
 
 def _service(method: str) -> str:

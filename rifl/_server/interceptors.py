@@ -108,11 +108,11 @@ def _needs_identity(method: str) -> BadHeader:
 
 
 def _undeclared(method: str) -> NotDeduplicated:
-    return NotDeduplicated(f"{method} is a stream, which is deduplicated only where it is declared")
+    return NotDeduplicated(f"{method} is a stream, which is deduplicated only if it is declared")
 
 
 def _bidirectional(method: str) -> NotDeduplicated:
-    return NotDeduplicated(f"{method} is bidirectional: declared to happen once, it cannot")
+    return NotDeduplicated(f"{method} is declared, but bidirectional: it cannot be deduplicated")
 
 
 class ServerHandlers(NamedTuple):
@@ -215,7 +215,7 @@ class Interceptors:
         for kind, method in ((grpc.Server, "interceptor"), (grpc.aio.Server, "aio_interceptor")):
             if isinstance(server, kind) and kind not in self._asked:
                 raise PolicyError(
-                    "the server was made without our interceptor: "
+                    "the server was made without rifl's interceptor: "
                     f"pass interceptors=[{owner}.{method}()] to it"
                 )
 

@@ -212,7 +212,7 @@ class LocalCalls:
         attempt = call.begun = self.rows.begin(call, policy)
         if call.revoked:
             self.rows.end(attempt)
-            raise StoreUnavailable("its message was passed over before its handler began")
+            raise StoreUnavailable("its message was skipped before its handler began")
         return attempt
 
     def begin_task(self, work: Any) -> asyncio.Task[Any]:

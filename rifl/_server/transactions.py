@@ -188,7 +188,7 @@ class HeldTransaction:
     def __init__(self, noted: Noted | None, connection: Any) -> None:
         if noted is not None:
             if noted.rifl_held is not None:
-                raise WrongDatabase("a rifl.transaction within another one")
+                raise WrongDatabase("rifl.transaction cannot be nested")
             check_not_ended(noted)
             noted.rifl_undone = True
         self.transactions: Any = (

@@ -43,11 +43,11 @@ class Settlement(NamedTuple):
     def record(self, rpc_id: RpcId) -> CompletionRecord:
         """Return the record that answers later attempts of the call, if they do not run it."""
         if not self.executed:
-            return refusal_record(NotExecuted(f"{rpc_id} did not run: {self.who} looked into it"))
+            return refusal_record(NotExecuted(f"{rpc_id} did not run: {self.who} found it out"))
         if self.response is not None:
             return CompletionRecord(response=self.response)
         return refusal_record(
-            AnswerLost(f"{rpc_id} ran, and its answer is lost: {self.who} looked into it")
+            AnswerLost(f"{rpc_id} ran, and its answer is lost: {self.who} found it out")
         )
 
     def note(self) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def settle(store: Inspection, rpc_id: RpcId, settlement: Settlement) -> Settled:
         return Settled.ANSWERED
     if (seen is None or not settlement.executed) and (holder := store.holder(rpc_id)):
         raise StoreLocked(
-            f"{rpc_id}: {holder} may run it still, or would not notice: stop it first"
+            f"{rpc_id}: {holder} may still run it, or would not notice: stop it first"
         )
     if settlement.executed:
         date = None if seen is None else RecordCodec.completed_at(seen)

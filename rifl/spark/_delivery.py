@@ -100,7 +100,7 @@ _WORDS = {
     "SESSION_CLOSED": "the session is closed or past its retention; this row was not sent again",
     "LEASE_EXPIRED": "the server has forgotten the session; this row was not sent again",
     "OUTCOME_UNKNOWN": "a crash of the server took the outcome of this row, and it was not sent "
-    "again: declare the method idempotent or atomic where that matters",
+    "again: declare the method idempotent or atomic if that matters",
 }
 # What all rows after the first get, too.
 _LOST = {"SESSION_CLOSED", "LEASE_EXPIRED"}

@@ -64,7 +64,7 @@ class WritePlan:
         check_metrics(options.metrics)
         token = None if options.dead_letter is None else prepare_directory(options.dead_letter)
         if stream and options.close_session:
-            raise PlanError("a stream does not know when it is over: close its session by name")
+            raise PlanError("a stream does not know its end: close its session by name")
         driver = driver or process_driver(options.connection, options.timeout_s)
         shape = driver.shape(options)
         _messages(options, schema, shape)

@@ -170,7 +170,7 @@ class MySqlDialect:
         refused = refusal(found)
         # Of which a driver is told 32 bits.
         if _one(connection, "SELECT CONNECTION_ID()") & 0xFFFFFFFF != connection.thread_id():
-            refused = "a proxy stands between, which may split reads from writes: leave it out"
+            refused = "a proxy is in between, which may split reads from writes: connect directly"
         engines = self._engines(connection, [table.name for table in tables])
         which = "server_id" if is_mariadb(found) else "server_uuid"
         return SqlServer(refused, weaknesses(found, engines), f"server {found[which]}")

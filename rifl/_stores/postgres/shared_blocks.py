@@ -106,7 +106,7 @@ class _Block:
 
     def _begins(self) -> None:
         if self._attempt.block is not None:
-            raise WrongDatabase("a rifl.transaction within another one")
+            raise WrongDatabase("rifl.transaction cannot be nested")
         if self._attempt.recorded is not None:
             raise StaleRpc("the call has put its record into a transaction already")
 

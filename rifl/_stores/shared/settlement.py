@@ -105,7 +105,7 @@ class AttemptSettlement:
         self.settle(attempt)
         standing = self._standing(attempt, reply)
         if standing is not None and mine.unclaimed and standing.outcome is Outcome.NOT_EXECUTED:
-            raise OutcomeUnknown(f"{attempt.call.rpc_id} has run, and was said not to be executed")
+            raise OutcomeUnknown(f"{attempt.call.rpc_id} has run, but was settled as not executed")
         return standing or (None if kept is record else kept)
 
     def committed(self, attempt: Attempt) -> Rule:

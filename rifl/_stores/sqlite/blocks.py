@@ -107,7 +107,7 @@ class _Block:
     def _left(self, after: Next | None, exc: BaseException | None) -> None:
         self._attempt.sharing = False
         if after is None and exc is None:
-            raise StaleRpc("the call ended before its block did, which was undone")
+            raise StaleRpc("the call ended before its block, which was rolled back")
 
     def _ended(self, record: CompletionRecord | None, *, undone: bool) -> None:
         if undone:

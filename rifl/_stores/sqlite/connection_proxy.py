@@ -42,7 +42,7 @@ _PRAGMAS = frozenset(
 # These take a value, and set it.
 _SET = frozenset({"data_version", "encoding", "foreign_keys", "page_size", "schema_version"})
 _NOT_YOURS = "the transaction is shared with other calls, and ends by itself: leave the block"
-_OVER = "this call's turn in the shared transaction is over"
+_OVER = "this call's turn in the shared transaction has ended"
 _INTERRUPTS_S = 0.05
 # Held for a moment, and never while a statement is executed.
 _ending = threading.Lock()

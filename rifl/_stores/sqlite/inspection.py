@@ -217,7 +217,7 @@ class SqliteInspection:
 
     def accept_loss(self, who: str, why: str) -> str:
         """See ``Inspection``."""
-        raise UnsupportedStore("a file that was restored is told so by: rifl restored URL")
+        raise UnsupportedStore("for a restored file use: rifl restored URL")
 
     def close(self) -> None:
         """See ``Inspection``."""

@@ -69,7 +69,7 @@ def admit(
             match_payload(call, decision.attempt.call.fingerprint)  # type: ignore[union-attr]
             # The same answer, even if its client is forgotten by now.
             return Answer(record, replayed(record))
-    raise InProgress(f"{call.rpc_id} has changed under our hands too often: ask again")
+    raise InProgress(f"{call.rpc_id} changed too often while it was looked at: ask again")
 
 
 def admit_stream(store: Records, call: Call, policy: MethodPolicy, rest: Later) -> Admission:
@@ -100,5 +100,5 @@ def admit_known(store: Records, call: Call, policy: MethodPolicy) -> Steps:
     admitted = yield from admit(store, call, policy)
     if isinstance(admitted, Attempt):
         yield from waited(store.abandon(admitted))
-        raise InProgress(f"{call.rpc_id} has just become new again: send it once more")
+        raise InProgress(f"{call.rpc_id} is new again: send it once more")
     return admitted

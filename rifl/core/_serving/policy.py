@@ -104,7 +104,7 @@ class MethodPolicy:
         if self.database is not None and self.kind is not Kind.ATOMIC:
             raise PolicyError("only an atomic method names a database")
         if self.claim not in (None, "always", "never"):
-            raise PolicyError(f"{self.claim!r} says nothing of claims: always, never, or None")
+            raise PolicyError(f"{self.claim!r} is no value of claim: always, never, or None")
         if self.claim == "never" and self.kind is not Kind.IDEMPOTENT:
             raise PolicyError("only calls of an idempotent method need no claim")
         if 0 in self.unrecorded:

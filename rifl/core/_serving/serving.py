@@ -323,7 +323,7 @@ def resolve(store: Records, call: Call, policy: MethodPolicy) -> Generator[Any, 
     if isinstance(admitted, Answer):
         return admitted
     record = refusal_record(
-        OutcomeUnknown(f"{call.rpc_id} left no trace, which a crash may have taken")
+        OutcomeUnknown(f"{call.rpc_id} left no record, or a crash lost it")
         if store.may_have_run(admitted)
         else NotExecuted(f"{call.rpc_id} was resolved before it arrived")
     )
