@@ -17,7 +17,7 @@ _RETRY_S = 0.05
 
 
 class AppendBatch(NamedTuple):
-    """Append a batch; the same again, as often as it is given, until it is known.
+    """Append a batch; the step repeats with the same batch until its outcome is known.
 
     ``append_id`` names it to the engine, which recognises it. ``configuration``: the
     number that it is conditional on.
@@ -29,20 +29,20 @@ class AppendBatch(NamedTuple):
 
 
 class Job(NamedTuple):
-    """Do ``what``, which is the shell's own, while no append is under way."""
+    """Do ``what``, which is the shell's own, while no append is in flight."""
 
     what: Any
 
 
 class Settle(NamedTuple):
-    """Take that a batch is in the log, which ends at ``tail`` now: ``appended``."""
+    """A batch is in the log, which now ends at ``tail``: see ``appended``."""
 
     batch: EntryBatch
     tail: int
 
 
 class LetBegin(NamedTuple):
-    """Take that notes were put down, ``ledger`` with them if it changed: ``noted``."""
+    """Notes were stored, with ``ledger`` if it changed: see ``noted``."""
 
     ledger: Any
 
@@ -55,12 +55,12 @@ class Appending:
 
     Invariants:
 
-    1. One append or job is under way at a time.
+    1. One append or job is in flight at a time.
     2. An append whose reply was lost is given again, under the same name and number,
        until it is known: nothing is placed behind it meanwhile.
     3. What the engine refused is the end (invariant 4 of DESIGN §7): nothing follows.
     4. (Invariant 11) The configuration number changes in jobs only, so that no append
-       is under way under the old one.
+       is in flight under the old one.
 
     Not thread-safe. No clock: ``now`` is seconds of the leader's clock. ``name``: draws
     what an append is named by, 16 bytes that are drawn for no other.
@@ -85,7 +85,7 @@ class Appending:
         self.trouble = ""
 
     def next(self, now: float) -> AppendBatch | Job | NoteDown | Rest | None:
-        """Decide what is to be done now; None: never anything again."""
+        """Return the next step; None: there will be none any more."""
         if self.over:
             return None
         step = self._next(now)
@@ -106,14 +106,14 @@ class Appending:
         return due_in_s is not None and now + due_in_s < self._looks_at - ROUNDING_S
 
     def appended(self, tail: int) -> EntryBatch:
-        """Take that the batch is in the log, which ends at ``tail``."""
+        """Handle that the batch is in the log, which ends at ``tail``; return the batch."""
         self.under_way = None
         self._in_hand = False
         self.trouble = ""
         return self._leader.appended(tail)
 
     def failed(self, error: Exception, now: float) -> bool:
-        """Take that an append raised; whether it is given again, after a while.
+        """Handle an append that raised; return whether to retry it after a pause.
 
         If not, the leadership is over.
         """
@@ -134,11 +134,11 @@ class Appending:
         return True
 
     def done(self) -> None:
-        """Take that a job was done."""
+        """Handle that a job is done."""
         self._in_hand = False
 
     def noted(self) -> Sequence[Any]:
-        """Take that the notes were put down; the tokens of who may begin."""
+        """Handle that the notes are stored; return the tokens of the calls that may begin."""
         self._in_hand = False
         self.trouble = ""
         return self.notes.written()
@@ -180,8 +180,8 @@ def append_all(
 ) -> Generator[AppendBatch | Job | NoteDown | Settle | LetBegin | Rest, Any, None]:
     """Write what a leadership gives places to its log, until that is over.
 
-    Raises what ended it. A crash behind an ``AppendBatch`` or ``NoteDown`` leaves what the
-    engine has, and nobody was told; the next leader reads it.
+    Raises what ended it. A crash after an ``AppendBatch`` or ``NoteDown`` leaves what the
+    engine stored, of which no caller was told; the next leader reads it.
     """
     while (step := appending.next(clock())) is not None:
         if isinstance(step, Rest):

@@ -14,7 +14,7 @@ _FIELD_BYTES = 12
 class SetAside(NamedTuple):
     """Why a call has the answer *unknown*, which came from no handler.
 
-    ``who`` and ``why``: the operator's; empty where it was plain that nobody had an answer.
+    ``who`` and ``why``: the operator's; empty if it was certain that no caller had an answer.
     ``lsn``: of its operation, which is not replayed any more; 0 if it is not in the log.
     """
 
@@ -33,7 +33,7 @@ class Operation(NamedTuple):
     ``first_incomplete`` and ``completed`` are the call's acknowledgements, which take
     effect with the entry. ``refusal``: the handler did not run, there is only an answer.
     ``application_version``: of the replica that ran it. ``set_aside``: why it is a refusal,
-    if that is since it killed whoever ran it.
+    if the reason is that it killed the processes that ran it.
     """
 
     client_id: int

@@ -52,7 +52,7 @@ class Untold:
             queue.append(collectable)
 
     def waiting(self, witness: str) -> int:
-        """How many requests a witness is to be told of."""
+        """Return how many requests a witness must still be told of."""
         return len(self._queues.get(witness, ()))
 
     def take(self, witness: str, limit: int) -> list[Collectable]:
@@ -71,7 +71,7 @@ class Untold:
 
 
 class TellWitness(NamedTuple):
-    """Tell a witness, under that number, what it may let go of; then report ``told``."""
+    """Tell a witness, under that number, what it may drop; then report ``told``."""
 
     witness: str
     configuration: int
@@ -113,7 +113,7 @@ class GarbageCollection:
 
     def __init__(self) -> None:
         self.configuration = 0
-        # Whether nothing is to be done any more.
+        # Whether there is nothing left to do.
         self.over = False
         self._collection = Untold(())
         # When a witness is told next, of those for whom there is something.
@@ -139,7 +139,7 @@ class GarbageCollection:
         return len(self._due) > planned
 
     def next(self, now: float) -> TellWitness | Relist | Rest:
-        """Decide what is to be done now."""
+        """Return the next step."""
         if self._forgot:
             self._forgot = False
             return Relist(self.configuration)
@@ -170,10 +170,10 @@ class GarbageCollection:
         self._plan(witness, now + _GATHER_S)
 
     def stuck(self, witnessed: WitnessedCall, found: Witnessed, now: float) -> bool:
-        """Take a request that stays on a witness; whether it is to be run again.
+        """Take a request that stays on a witness; return whether it must run again.
 
-        ``found``: what the state knows of it. What runs is waited for. What is known, or
-        never will be, is to be dropped; its entry, or its client's end, is in the log.
+        ``found``: what the state knows of it. A running request is waited for. The witness
+        drops one that is known or never will be: its entry, or its client's end, is in the log.
         """
         if found is Witnessed.FRESH:
             return True

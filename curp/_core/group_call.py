@@ -17,11 +17,11 @@ class AttemptStep(enum.Enum):
     WAIT = "wait"
     # Ask the leader to sync the call.
     SYNC = "sync"
-    # The leader's answer stands as it is.
+    # The leader's answer stands unchanged.
     FINAL = "final"
     # The leader's refusal stands, but the call may run yet: its outcome is unknown.
     UNKNOWN = "unknown"
-    # Nothing stands: the outcome is unknown, and the same identity is to be sent again.
+    # Nothing stands: the outcome is unknown, and the client sends the same identity again.
     AGAIN = "again"
 
 

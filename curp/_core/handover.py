@@ -17,7 +17,7 @@ _LOOK_S = 0.01
 
 
 class ChangesUnderWay(NamedTuple):
-    """Begin no change of the witness list any more; send back whether one is under way."""
+    """Begin no further change of the witness list; send back whether one is in progress."""
 
 
 class RefuseCalls(NamedTuple):
@@ -33,7 +33,7 @@ class StepDown(NamedTuple):
 
 
 class EndNumber(NamedTuple):
-    """Begin the next number, if this leader's is current, with a list nobody serves under.
+    """Begin the next number, if this leader's is current, with a list that serves no calls.
 
     So it is known that nothing is unsynced: the next leader need ask no witness, even where
     all of them were stopped and have forgotten what they held.
@@ -41,7 +41,7 @@ class EndNumber(NamedTuple):
 
 
 class EndLease(NamedTuple):
-    """End the leadership's lease, so that nobody need wait for it."""
+    """End the leadership's lease, so that no replica must wait for it."""
 
 
 def hand_over(clock: Callable[[], float]) -> Generator[Any, Any, None]:
@@ -54,7 +54,7 @@ def hand_over(clock: Callable[[], float]) -> Generator[Any, Any, None]:
     would be missed. ``clock``: seconds.
     """
     until = clock() + _DRAIN_S
-    # A change that is under way ends by answering first again, under its own number.
+    # A change in progress ends by answering first again, under its own number.
     while (changing := (yield ChangesUnderWay())) and clock() < until:
         yield VisibleWait("a change of the witness list to end", _LOOK_S)
     yield RefuseCalls()

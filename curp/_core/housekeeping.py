@@ -20,7 +20,7 @@ class EndClients(NamedTuple):
 
 
 class ExpireKeys(NamedTuple):
-    """Let go of the answers to keys whose time is over."""
+    """Drop the answers to keys whose retention has passed."""
 
 
 class LookAfterWitnesses(NamedTuple):

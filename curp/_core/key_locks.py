@@ -92,7 +92,7 @@ class KeyLocks:
         return not blockers
 
     def give_back(self, turn: KeyLock) -> list[KeyLock]:
-        """Let go of a turn, had or not; return those that have come by that."""
+        """Release a turn, granted or not; return the turns that this grants."""
         if turn.given_back:
             return []
         turn.given_back = True

@@ -17,7 +17,7 @@ from rifl.core._shared.invariant import invariant
 class UnsyncedOperations:
     """Tells whether an operation commutes with all that are not in the log.
 
-    Operations are noted by their LSN, in order, and let go of in order. Not
+    Operations are noted by their LSN, in order, and dropped in order. Not
     thread-safe. A step costs time in proportion to the operation's keys.
     """
 
@@ -50,7 +50,7 @@ class UnsyncedOperations:
             self._newest[key] = lsn
 
     def synced(self, lsn: int, keys: frozenset[int]) -> None:
-        """Let go of an operation that is in the log, like all before it."""
+        """Drop an operation that is in the log, like all before it."""
         self._synced = max(self._synced, lsn)
         for key in keys:
             if self._newest.get(key) == lsn:
@@ -63,7 +63,7 @@ class Speed(enum.Enum):
     FAST = "fast"
     # Invariant 1: the header has no configuration number, or another one.
     NO_NUMBER = "no-number"
-    # Nobody else holds the request: there are no witnesses.
+    # No other process holds the request: there are no witnesses.
     NO_WITNESS = "no-witness"
     # Invariant 3.
     CONFLICT = "conflict"
@@ -96,7 +96,7 @@ class LeaderBounds:
     """When entries are appended, and how many may wait for it.
 
     A batch is appended when ``batch_entries`` wait, when the oldest waited for
-    ``batch_delay_s`` seconds, or when somebody waits for one of them. Beyond
+    ``batch_delay_s`` seconds, or when a caller waits for one of them. Beyond
     ``max_unsynced`` entries nothing is answered first, so that callers wait.
     ``batch_bytes`` and ``append_entries`` bound one append, which holds at least one entry.
     """
@@ -154,7 +154,7 @@ class Leader:
        registered there and whose method is deterministic, while the bound has room; and
        that witnesses hold, if at all, under keys that cover the leader's own.
     3. (Invariants 1 and 11) And only while the number in its header is the current
-       one, that has witnesses, and no change of it is under way.
+       one, that has witnesses, and no change of it is in progress.
 
     Not thread-safe. No clock: ``now`` is seconds of the caller's. After ``LeadershipOver``
     or a tail that is not where it should be there is nothing to be done with it but
@@ -189,7 +189,7 @@ class Leader:
 
     @property
     def changing(self) -> bool:
-        """Whether a change of the configuration is under way."""
+        """Whether a change of the configuration is in progress."""
         return self._changing
 
     def place(
@@ -223,7 +223,7 @@ class Leader:
         return True
 
     def due_in(self, now: float) -> float | None:
-        """Return in how many seconds a batch is to be taken, None if there is nothing."""
+        """Return in how many seconds to take a batch, None if no entry waits."""
         if self._appending is not None or not self._queue:
             return None
         if self._demanded > self.synced or len(self._queue) >= self._bounds.batch_entries:
@@ -247,7 +247,7 @@ class Leader:
         return self._appending
 
     def appended(self, tail: int) -> EntryBatch:
-        """Take that the batch is in the log, whose tail is ``tail`` now."""
+        """Handle that the batch is in the log, whose tail is now ``tail``; return the batch."""
         batch = self._appending
         if batch is None:
             invariant(False, "nothing was being appended")

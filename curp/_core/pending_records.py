@@ -10,7 +10,7 @@ _T = TypeVar("_T")
 
 # The most records of one message: a witness answers all of them before it does anything else.
 MOST_IN_MESSAGE = 128
-# The share of a quick answer's duration by which a verdict has to come, to keep nobody waiting.
+# The share of a quick answer's duration by which a verdict must come, so that no call waits for it.
 _SHARE = 0.8
 _MOST_S = 0.02
 _WEIGHT = 1 / 8

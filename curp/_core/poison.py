@@ -17,7 +17,7 @@ RETRIED = "retried"
 # From the log, by a replica that follows.
 LOGGED = "logged"
 
-# A call that so many died of is not run again, where nobody says otherwise.
+# By default a call that so many processes died of does not run again.
 POISON_DEATHS = 3
 
 # Cases with deaths, and mere suspects, that are kept; a metadata value is bounded.
@@ -99,8 +99,8 @@ def case_of(call: Call, how: str) -> Case:
 class Ledger(NamedTuple):
     """What the engine keeps of such calls, for all leaders to come; never changed in place.
 
-    ``outlived``: numbers whose leader stepped down and lived on, so that what it left noted
-    killed nobody. It may say so before the death is counted, or after that.
+    ``outlived``: numbers whose leader stepped down and lived on, so that the calls it left
+    noted killed no process. It may say so before or after the death is counted.
     """
 
     cases: tuple[Case, ...] = ()
@@ -113,11 +113,11 @@ class Ledger(NamedTuple):
     def died(
         self, notes: Sequence[Case], now_us: int, *, at_least: int = 1, configuration: int = 0
     ) -> Ledger:
-        """Take that a process died with these noted under a number, 0 if none is known.
+        """Count that a process died with these noted under a number, 0 if none is known.
 
-        One alone died of it. Of several nobody knows which: each is a suspect, and is run
-        with nobody else noted the next time. ``at_least``: so many are known to have died of
-        the one.
+        A single noted call is the cause. Of several the cause is unknown: each is a suspect,
+        and the next time it runs with no other call noted. ``at_least``: how many processes
+        are known to have died of the single one.
         """
         if configuration in self.outlived:
             return self
@@ -131,7 +131,7 @@ class Ledger(NamedTuple):
         return found._bounded()
 
     def lived(self, numbers: Collection[int]) -> Ledger:
-        """Take that who led under these numbers lives.
+        """Note that the leaders under these numbers are alive.
 
         A call stays a suspect, as it may have been before.
         """
@@ -139,7 +139,7 @@ class Ledger(NamedTuple):
         return Ledger(tuple(case.spared(numbers) for case in self.cases), tuple(outlived))
 
     def decided(self, case: Case, who: str, why: str) -> Ledger:
-        """Take an operator's word that a call is to be set aside."""
+        """Note an operator's decision to set a call aside."""
         return self._with(case._replace(who=who, why=why))
 
     def wait(self, rpc_ids: Collection[RpcId]) -> Ledger:
@@ -147,11 +147,11 @@ class Ledger(NamedTuple):
         return self._each(lambda case: case._replace(awaited=True), rpc_ids)
 
     def close(self, rpc_ids: Collection[RpcId]) -> Ledger:
-        """Take that calls were set aside."""
+        """Note that calls were set aside."""
         return self._each(lambda case: case._replace(closed=True), rpc_ids)
 
     def forget(self, rpc_ids: Collection[RpcId]) -> Ledger:
-        """Take that calls have an answer like any other."""
+        """Drop calls that have an answer like any other."""
         left = tuple(case for case in self.cases if case.rpc_id not in rpc_ids)
         return self._replace(cases=left)
 
@@ -195,7 +195,7 @@ def watch_for(ledger: Ledger, bound: int, *, careful: bool, wary: bool) -> Poiso
 
 
 def unknown_record(case: Case) -> CompletionRecord:
-    """Return the answer of a call that is set aside, for ever."""
+    """Return the final answer of a call that is set aside."""
     by = f"by {case.who}: {case.why}" if case.who else f"{case.deaths} processes died running it"
     return refusal_record(OutcomeUnknown(f"{case.rpc_id} was set aside ({by})"))
 

@@ -35,7 +35,7 @@ class PoisonNotes:
     2. The note goes when the call has ended; later is safe, and costs a suspicion.
     3. In a careful leadership one noted call runs at a time: what the next leader finds
        noted then died alone. It is asked for its note when its turn on its conflict
-       keys has come, so that nobody waits for a turn with a note.
+       keys has come, so that no call holds a note while it waits for a turn.
 
     Not thread-safe. A ``token`` is what a caller waits on; an ``attempt`` is one call of
     its.
@@ -45,7 +45,7 @@ class PoisonNotes:
         """``now``: when the leadership begins, seconds."""
         self.watch = watch
         self._wary_until = now + _WARY_S if watch.wary else now
-        # Whether every call is to be looked at.
+        # Whether every call must be looked at.
         self.alert = watch.wary or bool(watch.suspects)
         self._waiting: deque[tuple[Any, dict[Any, Case]]] = deque()
         self._granted: list[tuple[Any, dict[Any, Case]]] = []
@@ -72,19 +72,19 @@ class PoisonNotes:
         self._waiting.append((token, dict(cases)))
 
     def ended(self, attempt: Any) -> None:
-        """Take that a call ended, or does not begin."""
+        """Handle a call that ended, or does not begin."""
         if self._running.pop(attempt, None) is not None:
             self._stale = True
         for _, cases in (*self._waiting, *self._granted):
             cases.pop(attempt, None)
 
     def close(self, rpc_id: RpcId) -> None:
-        """Take that a call was set aside."""
+        """Handle that a call was set aside."""
         self._closed.append(rpc_id)
         self._stale = True
 
     def urgent(self) -> bool:
-        """Whether somebody waits for a note that can be given now."""
+        """Return whether a call waits for a note that can be given now."""
         if self._writing is not None or not self._waiting:
             return False
         return not self._running if self.watch.careful else len(self._running) < _MOST
@@ -106,7 +106,7 @@ class PoisonNotes:
         return self._writing
 
     def written(self) -> Sequence[Any]:
-        """Take that it is put down; the tokens of who may begin."""
+        """Handle that the notes are stored; return the tokens of the calls that may begin."""
         if self._writing is not None:
             del self._closed[: len(self._writing.closed)]
         self._writing = None
@@ -114,7 +114,7 @@ class PoisonNotes:
         return [token for token, _ in granted]
 
     def again(self) -> None:
-        """Take that what was being put down, if anything, may not have been."""
+        """Handle that notes being stored, if any, may not have been; store them again."""
         if self._writing is not None:
             self._writing, self._stale = None, True
 

@@ -20,8 +20,8 @@ _MOST_TERMS = 8
 class LeaseLength:
     """How long a lease is asked for: a term, or longer while the engine is slow.
 
-    By what the engine took for the last one that it granted, so that it is over for nobody
-    before it can be renewed. Where a term is enough it is a term. One thread.
+    It follows from the time that the engine took for the last grant, so that no lease ends
+    before it can be renewed. If a term is enough, it is a term. One thread.
     """
 
     def __init__(self, term_s: float) -> None:
@@ -35,7 +35,7 @@ class LeaseLength:
 
     @property
     def asked_s(self) -> float:
-        """How long the next one is to be."""
+        """How long the next lease must be, seconds."""
         wanted_s = _COMMITS * self._took_s + self.every_s
         return min(max(self._term_s, wanted_s), _MOST_TERMS * self._term_s)
 
@@ -70,7 +70,7 @@ class ReadLease:
         self._ends = -math.inf
 
     def renewed(self, sent_at: float, asked_s: float = 0.0) -> None:
-        """Take that the engine granted a renewal which was sent then, for a term or longer."""
+        """Note that the engine granted a renewal sent at ``sent_at``, for a term or longer."""
         self._until = max(self._until, sent_at + self._length_s)
         self._ends = max(self._ends, sent_at + max(self._term_s, asked_s))
 
@@ -79,9 +79,9 @@ class ReadLease:
         self._until = self._ends = -math.inf
 
     def over(self, now: float) -> bool:
-        """Whether somebody else may lead by now, as far as this clock tells.
+        """Return whether another replica may lead by now, as far as this clock tells.
 
-        No more than a hint where calls had better go: nothing is safe by it.
+        Only a hint where to send calls: no safety depends on it.
         """
         return now >= self._ends
 
@@ -101,7 +101,7 @@ class Renew(NamedTuple):
 
 
 class Resume(NamedTuple):
-    """Take that a lease which was over runs again: nobody else has led."""
+    """A lease that was over runs again: no other replica has led."""
 
 
 def keep_lease(
@@ -111,7 +111,7 @@ def keep_lease(
 
     Also through a recovery, however long that takes. While the engine cannot be asked it goes
     on trying, and the read lease runs out by itself (invariant 10). ``over``: whether the
-    leadership is let go of, so that nothing is read by the lease any more.
+    leadership is given up, so that no read uses the lease any more.
     """
     pause_s = length.first_pause_s
     while not (yield Pause(pause_s)):

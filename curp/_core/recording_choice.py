@@ -98,7 +98,7 @@ class RecordingChoice:
         return BegunCall(way, self._stretch)
 
     def failed(self, begun: BegunCall) -> None:
-        """Take that a call came to no answer, which tells nothing."""
+        """Handle a call that got no answer, which tells nothing."""
         self._in_flight -= 1
         if self._trial and begun.stretch == self._stretch:
             self._failed += 1

@@ -1,7 +1,7 @@
 """The recovery by which a replica becomes the leader (CURP §3.3; DESIGN §7, invariants 5 and 6).
 
-The rule is a generator, as in ``rifl.core._serving.serving``: it yields what is to be done, the
-shell does it and sends the result back in. Whatever the shell raises ends it; then
+The rule is a generator, as in ``rifl.core._serving.serving``: it yields steps, the
+shell carries each out and sends the result back in. Whatever the shell raises ends it; then
 nothing was served, and the next recovery begins at the front.
 """
 
@@ -87,7 +87,7 @@ class RunRecovered(NamedTuple):
 class Append(NamedTuple):
     """Append entries behind ``expected_tail``, with the witness list (if any) in one step.
 
-    The same step given again is the same append, of which nobody knew whether it happened.
+    The same step given again is the same append, whose outcome was unknown.
     """
 
     entries: tuple[Entry, ...]
@@ -99,7 +99,7 @@ class Append(NamedTuple):
 class Recovered(NamedTuple):
     """What is served from now on, and what was found.
 
-    ``frozen``: whose requests were replayed, empty if there was nobody to ask. ``watch``:
+    ``frozen``: whose requests were replayed, empty if there was no witness to ask. ``watch``:
     what may have killed those who led before.
     """
 
@@ -141,7 +141,7 @@ def recover(
     """
     bounds = bounds or LeaderBounds()
     configuration: int = yield TakeNumber()
-    # After the number was taken: from then on nobody can change the list (invariant 5).
+    # After the number was taken: from then on no other replica can change the list (invariant 5).
     old: WitnessList | None = yield ReadWitnessList()
     tail: int = yield ReadToEnd()
     frozen = accepted = ""
@@ -339,7 +339,7 @@ def _freeze_one(
 
 def _order(witnessed: WitnessedCall) -> tuple[bool, int, int, bytes]:
     # Those that are covered commute: any order will do, and the same one each time is easier
-    # to follow. Nobody was answered first about the others (invariant 3): behind all that
+    # to follow. No caller was answered first about the others (invariant 3): after all that
     # were, they change no answer.
     call = witnessed.call
     return not witnessed.covered, call.client_id, call.seq or 0, call.key or b""

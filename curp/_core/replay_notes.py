@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-# A stretch in which somebody died is replayed in so many pieces the next time.
+# A stretch in which a process died is replayed in so many pieces the next time.
 _PIECES = 256
 
 
@@ -31,7 +31,7 @@ class ReplayNote(NamedTuple):
 
 
 class ReplayNotes(NamedTuple):
-    """Who replays what of a log, and where somebody died; never changed in place.
+    """Which replica replays what of a log, and where a process died; never changed in place.
 
     A replica that begins to follow notes the stretch in front of it, and takes the note away when
     it has caught up; nothing is noted after that. A note of an earlier process of the
@@ -43,7 +43,7 @@ class ReplayNotes(NamedTuple):
     suspect: Stretch | None = None
 
     def died(self, replica: str, process: str) -> tuple[ReplayNotes, Stretch | None]:
-        """Take that this process begins; and where the one before died, None if nowhere."""
+        """Note that this process begins; return where its predecessor died, None if nowhere."""
         note = next((each for each in self.notes if each.replica == replica), None)
         if note is None or note.process == process:
             return self, None
@@ -64,18 +64,18 @@ class ReplayNotes(NamedTuple):
         return min(applied + piece, suspect.through, tail)
 
     def noted(self, note: ReplayNote) -> ReplayNotes:
-        """Take that a process replays a stretch; what it has behind it killed nobody."""
+        """Note that a process replays a stretch; entries before it killed no process."""
         left = self.without(note.replica)
         if left.suspect is not None and note.after >= left.suspect.through:
             left = left._replace(suspect=None)
         return left._replace(notes=(*left.notes, note))
 
     def without(self, replica: str) -> ReplayNotes:
-        """Take that a replica replays nothing."""
+        """Note that a replica replays nothing."""
         return self._replace(notes=tuple(each for each in self.notes if each.replica != replica))
 
     def caught_up(self, replica: str, applied: int) -> ReplayNotes:
-        """Take that a replica has replayed everything up to an entry."""
+        """Note that a replica has replayed everything up to an entry."""
         left = self.without(replica)
         passed = left.suspect is not None and applied >= left.suspect.through
         return left._replace(suspect=None) if passed else left

@@ -59,12 +59,12 @@ class RoleEnding(enum.Enum):
     BEGIN_OVER = "begin-over"
     # The engine cannot be asked now; then it begins over, too.
     WAIT = "wait"
-    # Going on would make final what is wrong, or nobody knows what is.
+    # To go on would make an error final, or the error is not known.
     STOP = "stop"
 
 
 def ending_of(error: Exception) -> RoleEnding:
-    """Judge an error that nobody handled.
+    """Judge an error that no caller handled.
 
     ``TailMismatch`` and ``CorruptLog`` stop it: a tail that is not where it was left means
     that the engine forgot what it had acknowledged.
@@ -105,7 +105,7 @@ class MayTakeOver(NamedTuple):
 
 
 class NameLeader(NamedTuple):
-    """Let refusals name whoever leads."""
+    """Let refusals name the leader."""
 
 
 class TakeLeadership(NamedTuple):
@@ -126,7 +126,7 @@ class TakeCalls(NamedTuple):
 
 
 class AwaitEnd(NamedTuple):
-    """Wait until the leadership is over, or is to be let go of; send back why, if it is over."""
+    """Wait until the leadership is over or must be given up; send back why, if it is over."""
 
 
 class HandOver(NamedTuple):
@@ -149,7 +149,7 @@ class EndLeadership(NamedTuple):
 
 
 class RoleEnded(NamedTuple):
-    """Take that following or leading ended with an error, and what is done next."""
+    """Following or leading ended with an error; ``ending`` says what comes next."""
 
     error: Exception
     ending: RoleEnding
@@ -175,7 +175,7 @@ def follow_and_lead(closing: Callable[[], bool]) -> Generator[Any, Any, None]:
                     yield from _lead()
         except Exception as error:  # noqa: BLE001 - judged
             if isinstance(error, LogStopped) and closing():
-                # Its engine was closed: nobody waited any longer.
+                # Its engine was closed: no caller waited any longer.
                 return
             ending = ending_of(error)
             yield RoleEnded(error, ending)
@@ -188,7 +188,7 @@ def follow_and_lead(closing: Callable[[], bool]) -> Generator[Any, Any, None]:
 
 
 def _follow(closing: Callable[[], bool]) -> Generator[Any, Any, None]:
-    """Apply what others append, until nobody leads and it is this replica's turn."""
+    """Apply what others append, until no replica leads and it is this one's turn."""
     while not closing():
         try:
             behind = yield ApplyMore()
@@ -219,7 +219,7 @@ def _lead() -> Generator[Any, Any, None]:
     try:
         number: int = yield TakeLeadership()
     except LeaseHeld:
-        # Somebody was faster.
+        # Another replica was faster.
         return
     except LogError as error:
         if not may_pass(error):
@@ -242,8 +242,8 @@ def _lead() -> Generator[Any, Any, None]:
         raised = error
     why: Exception | None = yield EndLeadership(knows=gave_up)
     if why is None:
-        # Asked to end, or it failed here: nobody need wait for the lease. Before that, and so
-        # before anybody counts what it left noted, it says that it lives.
+        # Asked to end, or it failed here: no replica must wait for the lease. Before that, and so
+        # before another replica counts what it left noted, it says that it lives.
         yield from _if_it_can(TellSurvival())
         yield from _if_it_can(EndLease())
     if isinstance(raised, RiflError):

@@ -71,10 +71,10 @@ class SettingAside:
 
     1. A request runs only when the engine has its note, under the recovery's number.
     2. One for which processes died ``bound`` times is not run again. It is set aside if
-       nobody can have its answer: it is not in the log, and some witness of the list,
+       no caller can have its answer: it is not in the log, and some witness of the list,
        which is frozen, does not hold it, so that it was never accepted by all
        (invariant 1 of DESIGN §7). Otherwise only an operator's word sets it aside, and the
-       recovery waits for that, or until whoever was taken for dead says that it lives.
+       recovery waits for that, or until a leader that was taken for dead says that it lives.
     """
 
     def __init__(

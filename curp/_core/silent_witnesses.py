@@ -46,7 +46,7 @@ class SilentWitnesses:
             self._until.setdefault(witness, (_FIRST_S, now + _FIRST_S))
 
     def may_record(self, now: float) -> bool:
-        """Whether to record a call now; for a suspect whose time is over, one call may."""
+        """Return whether to record a call now; after a suspect's pause, one call may."""
         suspects = list(self._until.items())
         if any(now < until for _, (_, until) in suspects):
             return False

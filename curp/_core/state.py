@@ -33,7 +33,7 @@ from rifl.core._shared.record import CompletionRecord
 class Witnessed(enum.Enum):
     """What becomes of a request that a witness held (invariants 6 and 12)."""
 
-    # Nobody ran it: run it now.
+    # No leader ran it: run it now.
     FRESH = "fresh"
     # The leader has it, and it is not in the log yet.
     RUNNING = "running"
@@ -126,7 +126,7 @@ class GroupState:
         self.left_out: set[int] = set()
 
     def lead(self, leases: Leases | None) -> None:
-        """Let a lease server say from now on who is alive; None: nobody says."""
+        """Let a lease server say from now on which clients are alive; None: no server says."""
         self._leases.leader = leases
 
     def commit(

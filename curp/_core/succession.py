@@ -15,9 +15,9 @@ _CATCH_UP_TERMS = 3
 class FollowerStanding(enum.Enum):
     """What a replica that follows does now."""
 
-    # Somebody's lease runs, or seems to.
+    # A replica's lease runs, or seems to.
     LED = "led"
-    # Nobody leads, and it is another one's turn.
+    # No replica leads, and it is another one's turn.
     WAIT = "wait"
     TAKE = "take"
 
@@ -25,15 +25,15 @@ class FollowerStanding(enum.Enum):
 class Succession:
     """Decides who tries to take over when a lease is over.
 
-    A matter of whose turn it is, and not of safety: whoever tries asks the engine, which
+    It decides whose turn it is; safety does not depend on it: a replica asks the engine, which
     grants a number only when the old lease is over (invariant 10).
 
-    1. While a lease runs, nobody tries: the engine would refuse.
-    2. Who handed its leadership over, or gave a recovery up, lets others try first, for
+    1. While a lease runs, no replica tries: the engine would refuse.
+    2. One that handed its leadership over, or gave a recovery up, lets others try first, for
        three terms.
     3. One that a transfer asked for has a term's time before any other tries.
     4. One that has not applied the log to its end goes on with that first, since it would
-       serve nobody before, and another may have: for three terms in which nobody leads.
+       serve no call before, and another could: for three terms without a leader.
 
     No clock: ``now`` is seconds of the caller's.
     """
@@ -44,7 +44,7 @@ class Succession:
         self._incarnation = incarnation
         self._term_s = term_s
         self._hold_off_until = -math.inf
-        # Since when nobody leads; None while somebody does.
+        # Since when no replica leads; None while one does.
         self._leaderless_since: float | None = None
 
     def let_others_try(self, now: float) -> None:
@@ -52,7 +52,7 @@ class Succession:
         self._hold_off_until = now + _HOLD_OFF_TERMS * self._term_s
 
     def leader(self, leadership: Leadership | None) -> str:
-        """Return where calls should go meanwhile; empty: nobody knows."""
+        """Return where calls should go meanwhile; empty: not known."""
         if leadership is None or leadership.expires_in_s <= 0:
             return ""
         # One that this replica itself still holds is of no use to callers.
@@ -68,7 +68,7 @@ class Succession:
     ) -> FollowerStanding:
         """Decide, by what the engine says just now.
 
-        ``asked_for``: reads whom a transfer named, empty for nobody; called when it matters.
+        ``asked_for``: reads which replica a transfer named, empty for none; called when needed.
         ``behind``: the log has entries that were not applied here.
         """
         if leadership is not None and leadership.expires_in_s > 0:

@@ -1,7 +1,7 @@
 """The rules of asking one witness: to freeze, to start, and what its answers mean (DESIGN §7).
 
-Each is a generator over one witness: it yields what the witness is to be asked, and is sent its
-reply. ``WitnessUnanswered`` is thrown in where there is none; then it is not known what was done.
+Each is a generator over one witness: it yields what to ask the witness, and is sent its
+reply. ``WitnessUnanswered`` is thrown in if there is none; then it is not known what was done.
 """
 
 from __future__ import annotations

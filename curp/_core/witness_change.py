@@ -2,7 +2,7 @@
 
 A generator that its shell drives, as ``curp._core.recovery`` is. Whatever the shell raises
 ends it, and the leadership with it: whether the number was taken may not be known, and
-what would be answered first under the old one could be in nobody's log, and on no witness
+a call answered first under the old one could be in no log, and on no witness
 that is asked.
 """
 
@@ -51,7 +51,7 @@ def change_witnesses(configuration: int, wanted: Sequence[str]) -> Generator[Any
     listed = WitnessList(configuration + 1, asked_for, False, asked_for)
     number: int = yield NextNumber(configuration, listed)
     if number != listed.configuration:
-        # Engines count by one; a list under another number would be nobody's.
+        # Engines count by one; a list under another number would belong to no leader.
         raise NotLeader(f"the engine gave number {number}, not {listed.configuration}")
     started = yield from start_witnesses(asked_for, number)
     serving = listed._replace(witnesses=started, serving=True)

@@ -45,8 +45,8 @@ class WitnessUpkeep:
     """Decides whom to ask, whom to tell, and what list to put in force anew.
 
     1. Witnesses are asked every second: those that could not be started, whether they answer
-       by now; those that are listed, whether they forgot what they held. Who tells them what
-       is synced hears of that, too, but beside a leader that is idle nobody does.
+       by now; those that are listed, whether they forgot what they held. The thread that
+       tells them what is synced hears of that, too, but an idle leader syncs nothing.
     2. The list as it was asked for is put in force anew, under the next number, when one that
        was left out answers, or when a listed one forgot; but not when another number is in
        force than that was found under: its witnesses began anew.
@@ -67,7 +67,7 @@ class WitnessUpkeep:
         self._secrets = secrets
         self._pauses: dict[str, float] = {}
         self._look_at: dict[str, float] = {}
-        # For whom the list is to be put in force anew.
+        # The witnesses for which the list must be put in force anew.
         self._noted: set[str] = set()
         self._begin(now)
 
