@@ -135,8 +135,8 @@ def _parser() -> argparse.ArgumentParser:
     status = commands.add_parser(
         "status",
         help="what each replica does",
-        epilog="Exit code: 0 where all is well, 1 where nobody takes calls, 3 where somebody does "
-        "and something is wrong.",
+        epilog="Exit code: 0 if all is well, 1 if no replica takes calls, 3 if one does and "
+        "something is wrong.",
     )
     add_status_command(status)
 

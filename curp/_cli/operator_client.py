@@ -140,7 +140,9 @@ class OperatorClient:
                     raise GroupError(f"{leads.replica} leads, and not {replica}")
                 return address, leads
             time.sleep(_LOOK_S)
-        raise GroupError(f"{led.replica} hands over, and nobody else leads yet: see curp status")
+        raise GroupError(
+            f"{led.replica} hands over, and no other replica leads yet: see curp status"
+        )
 
     def _check_may_lead(self, replica: str, statuses: Sequence[pb.GroupStatusReply]) -> None:
         found = {status.replica: status for status in statuses}

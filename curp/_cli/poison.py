@@ -103,15 +103,15 @@ def _set_aside(arguments: argparse.Namespace) -> int:
             )
         sys.stdout.write(
             f"{_line(case, awaited)}\n"
-            "It will not be run again. Whoever asks for its answer is told that its outcome is "
-            "unknown; if somebody was answered already, what they were told is lost.\n"
+            "It will not run again. A client that asks for its answer is told that its outcome is "
+            "unknown. If a client already got an answer, that answer and its effect are lost.\n"
         )
         sys.stdout.flush()
         if not arguments.yes and not _agreed():
             sys.stdout.write("nothing was changed\n")
             return 1
         _decide(engine, case, who, arguments.why)
-    sys.stdout.write(f"{arguments.call} is set aside by whoever leads next\n")
+    sys.stdout.write(f"{arguments.call} will be set aside by the next leader\n")
     return 0
 
 
@@ -144,15 +144,15 @@ def _decide(engine: GroupLog, case: Case, who: str, why: str) -> None:
 
 
 def _decide_logged(engine: GroupLog, case: Case, who: str, why: str) -> None:
-    """Speak while nobody leads, or is about to: who has its effect would go on with it."""
+    """Decide while no replica leads: a leader that has the effect would go on with it."""
     try:
         number = engine.take_leadership(
             f"curp-poison/{os.urandom(4).hex()}", "operator", term_s=_TERM_S
         )
     except LeaseHeld as error:
         raise GroupError(
-            f"somebody leads, and has the effect of LSN {case.lsn}: have a snapshot taken, "
-            f"behind which nobody replays it, or stop the leader first ({error})"
+            f"a replica leads, and has the effect of LSN {case.lsn}: have a snapshot taken, "
+            f"after which no replica replays it, or stop the leader first ({error})"
         ) from error
     try:
         update_ledger(

@@ -71,7 +71,7 @@ def _tell(engine: GroupLog) -> int:
     if went_back:
         sys.stdout.write(f"{went_back}\n")
     elif leadership is None or listed is None:
-        sys.stdout.write("nobody ever led this group\n")
+        sys.stdout.write("no replica ever led this group\n")
     elif _leads(leadership, listed):
         sys.stdout.write(f"{leadership.replica} leads configuration {leadership.configuration}\n")
     elif not listed.serving or not listed.witnesses:
@@ -100,7 +100,7 @@ def _in_doubt(engine: GroupLog) -> WitnessList:
     if read_went_back(engine):
         return listed or WitnessList(0, (), False, ())
     if leadership is None or listed is None:
-        raise GroupError("nobody ever led this group: nothing can be lost")
+        raise GroupError("no replica ever led this group: nothing can be lost")
     if _leads(leadership, listed):
         raise GroupError(f"{leadership.replica} leads: nothing is lost")
     if not listed.serving or not listed.witnesses:
@@ -132,7 +132,7 @@ def _agreed() -> bool:
 def _accept(engine: GroupLog, accepted: AcceptedLoss) -> None:
     data = accepted_loss_to_bytes(accepted, time.time_ns() // 1000)
     for _ in range(_TRIES):
-        # Whoever waits for the witnesses has the number; another may take the next one meanwhile.
+        # A replica that waits for the witnesses has the number; another may take the next one.
         listed = _in_doubt(engine)
         if listed.configuration != accepted.configuration:
             raise GroupError("another configuration is in doubt by now: look again")

@@ -15,8 +15,8 @@ from curp._security import add_client_options
 from curp._wire.poison import case_from_message
 from curp.v1 import curp_pb2 as pb
 
-# Exit codes: somebody takes calls, and nothing is wrong; nobody takes calls; somebody does,
-# and something is wrong, of which the next loss may take the group's service.
+# Exit codes: a replica takes calls, and nothing is wrong; no replica takes calls; one does,
+# and something is wrong, so that the next loss may end the group's service.
 WELL, NO_SERVICE, DEGRADED = 0, 1, 3
 # Of a line.
 _MOST_CHARS = 2000

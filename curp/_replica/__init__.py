@@ -1,4 +1,4 @@
-"""A group's replica: follows the log, leads when nobody else does (DESIGN §7).
+"""A group's replica: follows the log, leads when no other replica does (DESIGN §7).
 
 ``replica``, ``settings``, ``parts``: the public object, what it is told, what its parts share;
 ``assembly`` makes these, ``engine_at_start`` waits for a log engine that is down.

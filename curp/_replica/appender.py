@@ -55,7 +55,7 @@ class AppendLoop:
         self.loop.start()
 
     def between(self, job: Callable[[], Any]) -> Pending:
-        """Have ``job`` run while no append is under way: for a new configuration number.
+        """Have ``job`` run while no append is in flight: for a new configuration number.
 
         Done when it has run, with what it returned.
         """
@@ -68,7 +68,7 @@ class AppendLoop:
         return pending
 
     def stop(self) -> Later:
-        """End, after the append under way; what waits is not appended. Done when it has ended."""
+        """End after the append in flight; waiting entries are not appended. Done when ended."""
         with self._store.work:
             self._appending.stop()
             self._store.work.notify_all()

@@ -140,7 +140,7 @@ class GroupAuthority:
             leading.extend()
 
     def expire(self, now: float | None = None) -> list[int]:
-        """See ``Authority``; nobody, while no calls are taken: nor is a heartbeat then."""
+        """See ``Authority``; empty while no calls are taken: heartbeats are not taken then."""
         leading: Any = self._leading
         if leading is None or not self._takes_calls():
             return []

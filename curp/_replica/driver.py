@@ -1,6 +1,6 @@
 """The driver of a replica's rules: threads that carry the core's generators out, step by step.
 
-A rule yields what is to be done, and is sent what came of it; what failed is thrown in. The
+A rule yields steps, and is sent the result of each; an error is thrown in. The
 simulator has a driver of its own, with the same parts around it (``chaos.sim.group.driver``).
 """
 
@@ -43,7 +43,7 @@ class Nested(NamedTuple):
 
 
 class Once(Pending):
-    """That something is over, for those who wait for it: any thread, as often as it is told."""
+    """The end of something, for the threads that wait for it. Any thread may end it, repeatedly."""
 
     __slots__ = ("_first",)
 
@@ -84,7 +84,7 @@ class Loop(Protocol):
 class Driver:
     """Carries rules out where they are called, and begins loops that have threads of their own.
 
-    Each step is done outside of any lock. What a step gives that is to be waited for
+    Each step is done outside of any lock. A result that must be waited for
     (``Later``, ``Bounded``, ``Nested``) is waited for here.
     """
 
@@ -192,7 +192,7 @@ class _Thread:
                     step = self._go_on(self._rule.send, answer)
         except StopIteration:
             pass
-        except Exception as raised:  # noqa: BLE001 - for whoever began it
+        except Exception as raised:  # noqa: BLE001 - for its starter
             error = raised
         self._tell(error)
 

@@ -34,7 +34,7 @@ class GroupEngine(CallEngine):
     ) -> Call:
         """Step 1, on the leader only; keeps the call's bytes and its conflict keys."""
         if not self._group.takes_calls():
-            # Before its token is looked at: nobody here can tell whether it is genuine.
+            # Before its token is looked at: this replica cannot tell whether it is genuine.
             refusal = self._group.not_leader()
             header = find_header(context.invocation_metadata())
             if header is None:

@@ -155,7 +155,7 @@ class GroupStore(EmbeddedStore):
         return self._clock()
 
     def new_state(self) -> GroupState:
-        """Return a state as it is before the first entry."""
+        """Return the state before the first entry."""
         return GroupState(window=self._window, key_bounds=self._key_bounds)
 
     # -- roles (called by the replica's thread) ------------------------------------------
@@ -166,7 +166,7 @@ class GroupStore(EmbeddedStore):
             self._use(state)
 
     def name_leader(self, address: str) -> None:
-        """Let refusals name the leader; empty: nobody knows it."""
+        """Let refusals name the leader; empty: not known."""
         self._leader_address = address
 
     def apply(self, state: GroupState, lsn: int, entry: Entry) -> None:
@@ -233,7 +233,7 @@ class GroupStore(EmbeddedStore):
             self._use(self.state)
             self.work.notify_all()
         for pending in pendings:
-            pending.fail(Deposed("the leader was deposed with the call under way"))
+            pending.fail(Deposed("the leader was deposed while the call was in flight"))
         for wake in waiters:
             wake()
 
@@ -298,9 +298,9 @@ class GroupStore(EmbeddedStore):
         return pending
 
     def committed_batch(self, batch: EntryBatch, tail: int) -> None:
-        """Take that a batch is in the log: settle its attempts, and answer who waits.
+        """Handle a batch that is in the log: settle its attempts, and answer the waiting calls.
 
-        One that is not under way is of a leadership that is over.
+        One that is not in flight is of a leadership that is over.
         """
         with self._lock:
             found = None if self._proposals is None else self._proposals.committed(batch, tail)
@@ -316,7 +316,7 @@ class GroupStore(EmbeddedStore):
             self.on_synced(found.collectable)
 
     def noted(self) -> None:
-        """Take that notes were put down: calls that waited for theirs begin."""
+        """Handle that notes are stored: the calls that waited for theirs begin."""
         with self._lock:
             tokens = [] if self._proposals is None else self._proposals.appending.noted()
         wake_all(list(tokens))
@@ -381,9 +381,9 @@ class GroupStore(EmbeddedStore):
             return decision
 
     def _set_aside(self, proposals: Proposals, decision: Decision) -> Decision:
-        """Answer a call that killed leaders before: unknown, for ever (invariant 12).
+        """Answer a call that killed leaders before: finally unknown (invariant 12).
 
-        It is new here, so no answer of it is in the log or was on a witness, and nobody has
+        It is new here, so no answer of it is in the log or was on a witness, and no client has
         one: its arrival waits for the entry as for another's attempt.
         """
         attempt: Any = decision.attempt
@@ -398,7 +398,7 @@ class GroupStore(EmbeddedStore):
             self._table.settle(attempt, None, keep=True, now=self._clock())
             raise OutcomeUnknown(record.details)
         write = self._write(attempt, record, SetAside(case.deaths, case.who, case.why))
-        # Nobody else's turn comes by it.
+        # It grants no other call's turn.
         self._place(attempt, write)
         proposals.leader.demand(proposals.leader.placed)
         return Decision(Verdict.IN_PROGRESS, attempt)
@@ -527,7 +527,7 @@ class GroupStore(EmbeddedStore):
             self.work.notify_all()
 
     def close(self) -> None:
-        """Nothing to let go of: the replica closes the engine."""
+        """Do nothing: the replica closes the engine."""
 
     # -- turns: a handler runs when it is its turn, its client is known, and it is noted -------
 
@@ -537,7 +537,7 @@ class GroupStore(EmbeddedStore):
         turn = arrival.turn = KeyLock(arrival.keys, reads=arrival.reads)
         with self._lock:
             proposals = self._own(attempt)
-            # Counted from now: it may run as soon as it is woken.
+            # Counted from now: it may run as soon as it wakes up.
             self._executing[attempt] = self._term
             pending = self._locks.stand(turn)
             registered = self._registered(proposals, attempt)
@@ -749,11 +749,11 @@ class GroupStore(EmbeddedStore):
         # One of an earlier leadership is ended, and its state is gone.
         if attempt.ended or proposals is None:
             self._executing.pop(attempt, None)
-            raise Deposed("the leader was deposed with the call under way")
+            raise Deposed("the leader was deposed while the call was in flight")
         return proposals
 
     def _give_back(self, attempt: Attempt) -> list[Pending]:
-        """End an attempt's turn, where it is its own; who is to be woken."""
+        """End an attempt's turn, if it is its own; return the calls that must be woken."""
         self._executing.pop(attempt, None)
         if (proposals := self._proposals) is not None and proposals.notes.any:
             proposals.notes.ended(attempt)
@@ -770,7 +770,7 @@ class GroupStore(EmbeddedStore):
 
 
 def not_by_log(error: RiflError, call: Call) -> RiflError:
-    """Return a refusal as it is told of a call that may be on a witness (invariant 13).
+    """Return the refusal to tell for a call that may be on a witness (invariant 13).
 
     A later leader may run it: only what is in the log says that it never will.
     """

@@ -1,4 +1,4 @@
-"""The group as a replica saw it last, for whoever asks without waiting for the engine."""
+"""The group as a replica saw it last, for threads that must not wait for the engine."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class GroupView:
         self.tail = self._engine.tail()
 
     def leader(self) -> str:
-        """Return the leader's address, empty while nobody's lease runs that this one knows."""
+        """Return the leader's address, empty while no lease runs that this replica knows."""
         leadership, left_s = self._leadership, self.lease_left_s()
         return leadership.address if leadership is not None and left_s > 0 else ""
 

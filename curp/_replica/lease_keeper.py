@@ -37,12 +37,12 @@ class LeadershipKeeper:
         self._engine = engine
         self.configuration = configuration
         self.read_lease = read_lease
-        # Called before a lease that was over runs again: it was renewed in time by nobody else.
+        # Called before a lease that was over runs again: no other replica took it.
         self.resuming: Callable[[], None] = lambda: None
         self.length = length
         self._refused = refused
         self._over = Once()
-        # Held while a renewal is under way: the number changes in between.
+        # Held while a renewal is in flight: the number changes in between.
         self.renewing = threading.Lock()
         self._work = driver.work()
         rule = keep_lease(read_lease, length, clock, lambda: self._over.done)
@@ -53,7 +53,7 @@ class LeadershipKeeper:
         self._loop.start()
 
     def stop(self) -> Later:
-        """Renew no more, and read no more by the lease. Done when no renewal is under way."""
+        """Renew no more, and read no more by the lease. Done when no renewal is in flight."""
         with self._work:
             self._over.end()
             self.read_lease.end()

@@ -22,12 +22,12 @@ def read_witness_list(engine: GroupLog) -> WitnessList | None:
 
 
 def read_asked_for(engine: GroupLog) -> str:
-    """Return whom a transfer named, empty for nobody. Raises ``LogError``."""
+    """Return the replica that a transfer named, empty for none. Raises ``LogError``."""
     return (engine.metadata(TRANSFER_KEY) or b"").decode()
 
 
 def read_accepted_loss(engine: GroupLog) -> AcceptedLoss | None:
-    """Return what an operator accepted last; None if nobody ever did. Raises ``LogError``."""
+    """Return what an operator accepted last; None if none ever did. Raises ``LogError``."""
     data = engine.metadata(LOSS_KEY)
     return None if data is None else accepted_loss_from_bytes(data)
 

@@ -35,7 +35,7 @@ class LogWrite(NamedTuple):
 class CommittedBatch(NamedTuple):
     """What a batch that is in the log brings: to be told without the lock.
 
-    ``collectable``: witnesses may let go of it. ``waiters``: of attempts that ended.
+    ``collectable``: witnesses may drop it. ``waiters``: of attempts that ended.
     ``synced``: who waited for the log to come so far.
     """
 
@@ -53,7 +53,7 @@ class Proposals:
     - 7: its removal has one behind its last: when nothing of it runs any more.
     - 9: an attempt is settled when its entry is in the log, and not before.
 
-    Under the store's lock, so nobody is woken in here. ``state``: what the log made it.
+    Under the store's lock, so no thread is woken in here. ``state``: what the log made it.
     """
 
     def __init__(
@@ -110,8 +110,8 @@ class Proposals:
     def registered(self, client_id: int) -> Pending | None:
         """Have a client's registration in the log; what is done then, None if it is.
 
-        Before its first handler starts: whoever leads next then knows the client, and
-        what it asks again, or left on a witness, is not taken for a stranger's.
+        Before its first handler starts: the next leader then knows the client, and does
+        not take its retries, or its calls on a witness, for a stranger's.
         """
         if is_namespace(client_id) or self._register(client_id):
             return None
@@ -133,7 +133,7 @@ class Proposals:
         return client_id in self._state.clients or client_id in self._registering
 
     def due(self) -> bool:
-        """Whether the appender is to be woken."""
+        """Return whether the appender must be woken."""
         return self.appending.wakes(self._clock())
 
     def wait_for(self, lsn: int) -> Pending:
@@ -148,7 +148,7 @@ class Proposals:
         return [*(pending for _, _, pending in self._waiters), *self.notes.waiting()]
 
     def committed(self, batch: EntryBatch, tail: int) -> CommittedBatch | None:
-        """Take that a batch is in the log; None if it is not the one under way."""
+        """Handle a batch that is in the log; None if it is not the one in flight."""
         under_way = self.appending.under_way
         if under_way is None or under_way.batch is not batch:
             return None

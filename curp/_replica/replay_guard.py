@@ -127,7 +127,7 @@ class ReplayGuard:
                 raise BeginOver(f"LSN {case.lsn} was set aside, and this replica has its effect")
 
     def end(self, applied: int) -> None:
-        """Take that the replica has caught up. Raises ``LogError``."""
+        """Note that the replica has caught up. Raises ``LogError``."""
         if self._noted:
             self._update(lambda replays: replays.caught_up(self._replica, applied))
             self._noted = False

@@ -172,12 +172,12 @@ class Replica:
     ``application_version`` grows when what handlers answer changes: replicas of neighbouring
     versions follow each other until the upgrade is finalized (``curp upgrade --finalize``).
 
-    A call that killed ``Tuning.poison_deaths`` leaders is not run again: if nobody can have its
+    A call that killed ``Tuning.poison_deaths`` leaders is not run again: if no caller can have its
     answer it is logged as unknown, else the group waits for an operator (``curp poison``).
 
     Witnesses are reached with ``witness_credentials``; None: plaintext. ``group_token``: a
-    secret that the group's replicas, witnesses and operators share. With it nobody else
-    changes the witness list or the leader; give it to the witnesses, too.
+    secret that the group's replicas, witnesses and operators share. No client without it
+    can change the witness list or the leader; give it to the witnesses, too.
 
     ``tuning``: times and sizes, see ``curp.Tuning``. ``bounds``: what callers may take, see
     ``rifl.Bounds``, as counted by the leader since it leads. Of what callers without a name
@@ -325,7 +325,7 @@ class Replica:
         SERVING on the replica that leads, NOT_SERVING on all others, so that a load
         balancer sends calls to the leader. The service ``curp.v1.Group`` is SERVING on
         every replica that has not stopped: ask for that one to learn whether the process
-        is to be replaced. Before the server starts, and on its loop for an aio one.
+        must be replaced. Call this before the server starts, and on its loop for an aio one.
         """
         self._health.serve(server, services)
         self._health.set_named(GROUP, serving=self.role != Role.STOPPED)
@@ -335,7 +335,7 @@ class Replica:
         add_reflection(server, (*services, LEASES, OUTCOMES, GROUP))
 
     def start(self) -> None:
-        """Begin to follow, and to lead when nobody else does. Returns at once."""
+        """Begin to follow, and to lead when no other replica does. Returns at once."""
         if self._group_servicer.runner is not None:
             raise RuntimeError("a replica is started once")
         hooks = self._servicers.hooks(self._parts.hooks)
@@ -349,7 +349,7 @@ class Replica:
         self._replicas.start()
 
     def close(self) -> None:
-        """Hand the leadership over if it is here, and let go of everything. Idempotent.
+        """Hand the leadership over if it is here, and release everything. Idempotent.
 
         Blocks for the calls that run, at most some seconds, and for the log engine, for
         five seconds in which it answers nothing; not to be called on the event loop that
@@ -432,11 +432,11 @@ class Replica:
         self._group_servicer.transfer(replica)
 
     def finalize_upgrade(self, version: int, who: str) -> int:
-        """Make this leader's application version the active one, which is returned.
+        """Make this leader's application version the active one, and return it.
 
-        From there on older replicas stop, and nobody can go back. Raises ``NotLeader``,
-        ``RiflError`` where the leader is of another version, and ``Deposed`` where nobody
-        knows.
+        From then on older replicas stop, and the upgrade cannot be undone. Raises
+        ``NotLeader``, ``RiflError`` if the leader is of another version, and ``Deposed`` if
+        the outcome is unknown.
         """
         return self._group_servicer.finalize_upgrade(version, who)
 
@@ -482,7 +482,7 @@ class Replica:
             role=self.role,
             configuration=0 if listed is None else listed.configuration,
             applied=applied,
-            # While the engine does not answer, nobody knows.
+            # While the engine does not answer, it is not known.
             tail=None if self._watch.trouble() else tail,
             unsynced=0 if leader is None else leader.unsynced,
             wanted=0 if listed is None else len(listed.wanted),

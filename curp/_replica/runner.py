@@ -147,7 +147,7 @@ class RoleRunner:
         self._over.end()
 
     def _ended(self, error: Exception | None) -> None:
-        """Take that the replica was closed; it stopped before if it had to."""
+        """Handle that the replica was closed; it stopped before if it had to."""
         if error is not None:
             self._stop(error)
         elif not self._stopped:
@@ -355,7 +355,7 @@ class RoleRunner:
         return Nested(handing_over(), leading.step)
 
     def _give_up(self, step: GiveUp) -> None:
-        """Cut off from the witnesses: whoever reaches one may lead."""
+        """Give up: cut off from the witnesses. A replica that reaches one may lead."""
         _log.warning(
             "recovery_given_up",
             replica=self._parts.settings.name,

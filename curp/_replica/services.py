@@ -271,7 +271,7 @@ class Services:
 
 
 class _NoCaller:
-    """gRPC's side of a context in replay: nobody calls."""
+    """gRPC's side of a context in replay, which has no caller."""
 
     def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
         return ()

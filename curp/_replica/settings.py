@@ -72,7 +72,7 @@ class Tuning:
             raise ValueError("engine_wait_s must be finite, and 0 or more")
         if self.snapshot_entries < 1 or self.poison_deaths < 1:
             raise ValueError("snapshot_entries and poison_deaths must be at least 1")
-        # These say what of it is none.
+        # These raise for the other settings.
         ReadLease(self.lease_term_s, drift=self.drift)
         self.leader_bounds()
 
@@ -102,7 +102,7 @@ class ReplicaSettings:
 
     Of the entries that a snapshot holds, the last ``snapshot_kept_behind`` stay in the log for
     standbys that are not far behind. ``append_entries``: how many one append holds at most.
-    ``application_version``: of the services, grows with each upgrade that is to be finalized.
+    ``application_version``: of the services, grows with each upgrade that must be finalized.
     """
 
     name: str
@@ -182,4 +182,4 @@ class GroupSecrets:
 
     def __post_init__(self) -> None:
         if self.group_token is not None and not self.group_token:
-            raise ValueError("an empty group token keeps nobody out")
+            raise ValueError("an empty group token protects nothing: pass a secret, or None")

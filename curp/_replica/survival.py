@@ -15,7 +15,7 @@ _log = get_logger("curp.replica")
 class Survival:
     """Of one process of a replica; in the replica's thread.
 
-    Whoever leads next takes a leader for dead that left calls noted: it cannot know that
+    The next leader takes a leader for dead that left calls noted: it cannot know that
     this one only lost the engine, or its lease. So a process that stepped down says that it
     lives, once its handlers have ended: what they run may yet kill it. If it dies before it
     could say so, that counts as a death.
@@ -29,7 +29,7 @@ class Survival:
         self._led: list[tuple[int, int]] = []
 
     def stepped_down(self, first: int, last: int) -> None:
-        """Take that a leadership is over, which had these numbers and those in between."""
+        """Note that a leadership is over, which had these numbers and those in between."""
         self._led.append((first, last))
 
     def tell(self) -> None:

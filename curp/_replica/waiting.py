@@ -24,7 +24,7 @@ class Reads:
         self.lease: ReadLease | None = None
 
     def may_lead(self) -> bool:
-        """Whether nobody else may lead by now, as far as the clock here tells."""
+        """Return whether no other replica may lead by now, as far as the clock here tells."""
         return self.lease is not None and not self.lease.over(self._boottime())
 
     def check(self, attempt: Attempt) -> None:
@@ -61,7 +61,7 @@ class Reads:
 
 
 class LockQueue:
-    """The turns of one leadership. Under the store's lock, so nobody is woken in here."""
+    """The turns of one leadership. Under the store's lock, so no thread is woken in here."""
 
     def __init__(self) -> None:
         self._turns = KeyLocks()
@@ -83,7 +83,7 @@ class LockQueue:
         return pending
 
     def leave(self, turn: KeyLock) -> list[Pending]:
-        """Give a turn back, or wait for it no longer; who is to be woken now."""
+        """Give a turn back, or wait for it no longer; return what must be woken now."""
         self._waiting.pop(turn, None)
         return [
             pending

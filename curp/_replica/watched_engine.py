@@ -1,4 +1,4 @@
-"""Notices that a log engine does not answer, for whoever asks without waiting for it."""
+"""A watch over a log engine that notices when it does not answer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class EngineWatch:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """``clock``: seconds, monotonic."""
         self._clock = clock
-        # For each request under way, by its number: the operation, and when an answer is due.
+        # For each request in flight, by its number: the operation, and when an answer is due.
         self._asked: dict[int, tuple[str, float]] = {}
         self._next = 0
         self._lock = threading.Lock()

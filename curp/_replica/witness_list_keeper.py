@@ -66,7 +66,7 @@ class WitnessListKeeper:
         self._looking = threading.Lock()
 
     def stop(self) -> bool:
-        """Begin no change any more; whether one is under way, which ends at its next step."""
+        """Begin no further change; return whether one is in progress: it ends at its next step."""
         self._over.end()
         return self._changing.locked()
 
@@ -85,7 +85,7 @@ class WitnessListKeeper:
     def again(self, configuration: int, forgot: Sequence[tuple[str, WitnessVerdict]] = ()) -> Rule:
         """Put the list in force anew: a witness of that number forgot what it held, or is back.
 
-        ``forgot``: those of which it was not told yet that they did. A change that is under way
+        ``forgot``: those of which it was not told yet that they did. A change in progress
         is not waited for: the leadership might be over meanwhile.
         """
         if not self._changing.acquire(blocking=False):
@@ -123,8 +123,8 @@ class WitnessListKeeper:
         try:
             serving = yield from change_witnesses(configuration, wanted)
         except Exception as error:
-            # Whether the number was taken may not be known. Answering first under the
-            # old one again could be in nobody's log, and on no witness that is asked.
+            # Whether the number was taken may not be known. A call answered first under the
+            # old one could be in no log, and on no witness that is asked.
             # A leadership that is over has no end: it would be the next one's.
             if not self._over.done:
                 self._end(LeadershipOver(f"the witness list may have changed: {error}"))

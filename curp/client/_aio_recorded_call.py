@@ -127,7 +127,7 @@ class AioRecordedCall:
             self._callbacks.append(callback)
 
     def cancel(self) -> bool:
-        """Let go of it: its outcome is unknown."""
+        """Give the call up: its outcome is unknown."""
         if self._over.done():
             return False
         if not self._leader.cancel():
@@ -136,7 +136,7 @@ class AioRecordedCall:
         return True
 
     def leave(self, leader: int, number: int) -> None:
-        """Let go of it if it was sent elsewhere than to the leader of that number, or before."""
+        """Give it up if it went to another replica than ``leader``, under ``number`` or before."""
         if self._over.done() or leader == self._target or number < self._attempt.view.number:
             return
         self._take(AttemptStep.AGAIN)

@@ -51,9 +51,9 @@ class Path(Protocol):
 
 
 class LeaderOnly:
-    """An attempt that is sent to the leader alone, as it is, since that is no slower.
+    """An attempt that is sent unchanged to the leader alone, since that is no slower.
 
-    Its header has no configuration number, by which the leader knows that nobody
+    Its header has no configuration number, so the leader knows that no witness
     recorded it: the call is in the log before its answer (invariant 1).
     """
 
@@ -78,8 +78,8 @@ def begin(
 ) -> tuple[GroupAttempt, tuple[Any, ...]] | LeaderOnly | None:
     """Begin an attempt; the caller's metadata beside it, to which its ``entry`` comes.
 
-    ``LeaderOnly``, None: send the call to the leader alone, as it is; the former's ``end`` is to
-    follow. ``metadata``: its header last.
+    ``LeaderOnly``, None: send the call unchanged to the leader alone; the caller must call the
+    former's ``end`` afterwards. ``metadata``: its header last.
     """
     knowledge = path.knowledge
     view = knowledge.view_for(method)
@@ -101,7 +101,7 @@ class GroupAttempt:
     """One attempt under a view. Its events are serialised by the shell.
 
     Each event returns the step that follows (``GroupCall``). At the end ``end`` is
-    called once, after the shell let go of what is under way.
+    called once, after the shell gave up what is in flight.
     """
 
     __slots__ = (
@@ -182,7 +182,7 @@ class GroupAttempt:
             self._path.refresh()
 
     def witness_failed(self, witness: str) -> AttemptStep:
-        """Take that a witness could not be asked, or did not answer in time."""
+        """Handle a witness that could not be asked, or did not answer in time."""
         self._path.knowledge.silent(witness, self.began)
         return self.rule.witness_answered(None)
 

@@ -15,7 +15,7 @@ _AGAIN_AFTER_S = 0.005
 
 
 class AttemptError(grpc.RpcError):
-    """The end of an attempt, with a status of ours. Never reaches the application."""
+    """The end of an attempt, with a status of rifl's. Never reaches the application."""
 
     def __init__(self, code: grpc.StatusCode, details: str, trailing: tuple[Any, ...]) -> None:
         super().__init__(details)

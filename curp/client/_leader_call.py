@@ -33,13 +33,13 @@ class _LeaderCall:
         self._left: AttemptError | None = None
 
     def leave(self, leader: int, number: int) -> None:
-        """Let go of it if it was sent elsewhere than to the leader of that number, or before."""
+        """Give it up if it went to another replica than ``leader``, under ``number`` or before."""
         if leader != self._target and number >= self._number and not self._leader.done():
             self._left = lost_answer(_WHY)
             self._leader.cancel()
 
     def cancel(self) -> bool:
-        """Let go of it: its outcome is unknown."""
+        """Give the call up: its outcome is unknown."""
         cancelled: bool = self._leader.cancel()
         return cancelled
 

@@ -81,7 +81,7 @@ class _LeaderSearch:
         self._wait()
 
     def close(self) -> None:
-        """Ask nobody any more."""
+        """Ask no replica any more."""
         with self.lock:
             self._closed = True
 

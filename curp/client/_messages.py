@@ -103,7 +103,7 @@ def read_leader_answer(status: Any, header: bytes) -> LeaderAnswer:
     answer = read_answer(status)
     outcome = answer.outcome
     if outcome is None and answer.reason:
-        # A refusal of ours that says nothing of the call: not known to have run or not.
+        # A refusal of rifl's that says nothing of the call: whether it ran is not known.
         outcome = Outcome.UNKNOWN
     refusal = error_class(answer.reason)
     if refusal is not None and outcome is told_outcome(refusal, keyed=True):

@@ -27,8 +27,8 @@ class Record:
 
     ``verdict``: by the numbers of ``curp.v1.RecordReply``; None: it could not be asked, or did
     not say, and may hold the call. ``sent``: False where it is known that it was not asked.
-    Without a lock: each step is one of the interpreter's, and whoever comes second, the verdict or
-    who waits for it, sees the other.
+    Without a lock: each step is one of the interpreter's, and of the verdict and the thread that
+    waits for it the second sees the first.
     """
 
     __slots__ = ("_wakes", "done", "request", "sent", "verdict")
@@ -52,7 +52,7 @@ class Record:
         self._wake()
 
     def give_up(self) -> None:
-        """Let go of it: nobody is told of its verdict any more."""
+        """Give it up: no caller is told its verdict any more."""
         self._wakes = []
         self.request = None
         self.done = True
@@ -82,7 +82,7 @@ class Record:
 
 
 def give_up(records: Iterable[Record]) -> None:
-    """Let go of those that are still under way."""
+    """Give up those that are still in flight."""
     for record in records:
         if not record.done:
             record.give_up()

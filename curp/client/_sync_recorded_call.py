@@ -138,7 +138,7 @@ class SyncRecordedCall:
         callback(self)
 
     def cancel(self) -> bool:
-        """Let go of it: its outcome is unknown."""
+        """Give the call up: its outcome is unknown."""
         cancelled: bool = self._leader.cancel()
         if not cancelled:
             # Its answer is here, but nothing else is any more.
@@ -146,7 +146,7 @@ class SyncRecordedCall:
         return cancelled
 
     def leave(self, leader: int, number: int) -> None:
-        """Let go of it if it was sent elsewhere than to the leader of that number, or before."""
+        """Give it up if it went to another replica than ``leader``, under ``number`` or before."""
         if leader != self._target and number >= self._attempt.view.number:
             self._take(AttemptStep.AGAIN)
             self._leader.cancel()

@@ -234,7 +234,7 @@ class _Unary:
         )
 
     def stay_awake(self) -> None:
-        """Keep gRPC's thread for this channel, which it ends when no call is under way.
+        """Keep gRPC's thread for this channel, which it ends when no call is in flight.
 
         To begin a thread for each record of a caller that is alone takes longer than
         to send it.

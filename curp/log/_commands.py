@@ -29,7 +29,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class EndedBySignal(Exception):
-    """A signal came, and nothing is under way. ``code`` to exit with."""
+    """The command ends by a signal while it runs nothing. ``code`` to exit with."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)

@@ -45,7 +45,7 @@ class Copied(NamedTuple):
 
 
 def _goes_on() -> None:
-    """Nobody ends the copy."""
+    """Let the copy go on."""
 
 
 def copy_log(source: str, target: str, *, check: Callable[[], None] = _goes_on) -> Copied:
@@ -55,14 +55,14 @@ def copy_log(source: str, target: str, *, check: Callable[[], None] = _goes_on) 
     breaks the copy off.
 
     Refused (``LeaseHeld``) while a leader's lease runs: the copy holds the lease itself
-    then, so that nobody appends. The log keeps its id, entries with their LSNs and tags,
+    then, so that no leader appends. The log keeps its id, entries with their LSNs and tags,
     metadata and newest snapshot; its configuration number only grows. So witnesses know
     the group, and the next leader recovers from them what only they hold.
 
     Invariant: at most one of the two can be served from. The target cannot be opened
     until everything was read back and compared, and the source not from just before on
     (``LogMoved``). What broke off before that leaves the source as it was, and a
-    target that nobody can open, nor copy to (``UnfinishedCopy``); after that, the same
+    target that cannot be opened, nor copied to (``UnfinishedCopy``); after that, the same
     copy asked again finishes it.
     """
     if group_of(source) != group_of(target):
@@ -105,7 +105,7 @@ def _made(target: str, new: NewLog) -> GroupLog:
         with closing(open_in_any_state(target)) as there:
             if place_in(there, COPY_KEY) is None:
                 raise
-        # The source was not given up for it: nobody needs it.
+        # The source was not given up for it: the copy is not needed.
         raise UnfinishedCopy(
             "there is the copy of another log, and was not finished: remove it, and copy again"
         ) from error

@@ -45,7 +45,7 @@ def open_engine(url: str, *, new: NewLog | None = None, read_only: bool = False)
     ``NoSuchLog`` where there is none. ``new`` creates it (see ``curp.log.create_log``),
     and is ``LogExists`` where there is one. ``read_only``: for tools that only look; what
     they may not do is not asked. A log that was moved (``LogMoved``) opens only for these,
-    and one that is no whole copy for nobody (``UnfinishedCopy``). An ``InvalidRequest`` also says
+    and an incomplete copy never opens (``UnfinishedCopy``). An ``InvalidRequest`` also says
     which extra is not installed. It blocks while it connects; the engine is safe in any
     thread, and is closed by ``close``. No message holds the URL: it may have a
     password in it.

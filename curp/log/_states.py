@@ -21,7 +21,7 @@ class MovedPlace(NamedTuple):
     moved_at_us: int
 
     def to_bytes(self) -> bytes:
-        """Return it as it is kept."""
+        """Return its stored form."""
         return json.dumps(self._asdict()).encode()
 
     def error(self) -> LogMoved:
@@ -52,8 +52,8 @@ def check_whole(engine: GroupLog) -> None:
 def check_state(engine: GroupLog) -> None:
     """Raise ``LogMoved`` or ``UnfinishedCopy`` for a log that is not to be served from.
 
-    A leader asks when it has its number: whoever marks the log needs a number, too, so
-    one of the two is refused.
+    A leader asks when it has its number: the process that marks the log needs a number,
+    too, so one of the two is refused.
     """
     moved = place_in(engine, MOVED_KEY)
     if moved is not None:

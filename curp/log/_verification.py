@@ -27,7 +27,7 @@ class Verification(NamedTuple):
 
 
 def _nothing() -> None:
-    """Nobody has anything to do between two reads."""
+    """Do nothing between two reads."""
 
 
 def verify(engine: GroupLog, *, between: Callable[[], None] = _nothing) -> Verification:

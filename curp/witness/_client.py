@@ -81,7 +81,7 @@ class WitnessClient:
     def freeze(
         self, group: str, configuration: int, *, timeout_s: float
     ) -> tuple[WitnessVerdict, list[curp_pb2.WitnessedCall]]:
-        """Have it accept nothing more under this number, for ever; return what it holds.
+        """Make it permanently accept nothing more under this number; return what it holds.
 
         All of it, or ``grpc.RpcError``. May be asked again.
         """
@@ -101,7 +101,7 @@ class WitnessClient:
         return reply
 
     def close(self) -> None:
-        """Cancel what is under way."""
+        """Cancel the calls in flight."""
         self._channel.close()
 
     def __enter__(self) -> WitnessClient:

@@ -73,7 +73,7 @@ class WitnessJournal:
         self.group, self.highest = group, configuration
 
     def close(self) -> None:
-        """Let go of the directory."""
+        """Release the directory."""
         os.close(self._file)
 
     def _read(self) -> None:

@@ -41,8 +41,8 @@ def add_witness_service(
     Everything runs on the event loop: a record costs no hand-over, and no other step
     comes between its decision and its storing.
 
-    ``group_token``: Collect, Freeze and Start are refused (NOT_YOURS) without it, since
-    whoever may freeze a witness may stop the group, and read its calls; None: they
+    ``group_token``: Collect, Freeze and Start are refused (NOT_YOURS) without it, since a
+    client that can freeze a witness can stop the group, and read its calls; None: they
     are open. ``peer_property``: as of the replicas (see ``rifl._leases.peer``).
     ``on_failure``: called when the journal could not be written: end the process.
     ``stopping``: set, it ends the streams that are open, which a stop would wait for.

@@ -71,7 +71,7 @@ def accept_loss(address: EtcdAddress, group: str, told: dict[str, str]) -> str:
             ],
         )
         if not client.call(TXN, request, again=False).succeeded:
-            raise LogUnavailable(f"{address}: somebody else changes it at the same time")
+            raise LogUnavailable(f"{address}: another process changes it at the same time")
         return stopped
 
 

@@ -61,7 +61,7 @@ class GroupLog:
     2. Configuration numbers only grow, and each is given to one writer.
     3. An append is atomic and durable before it returns (as far as ``durability``
        says); LSNs have no gaps, and the entries of one append are adjacent.
-    4. What ``read`` has once returned for an LSN it returns for ever, until trimmed.
+    4. ``read`` returns the same for an LSN each time, until the log is trimmed.
 
     All that is written is one ``commit`` each. An append has the condition that the log ends at
     the very append that its writer knows there, so that LSNs follow, and names itself in that
@@ -252,7 +252,7 @@ class GroupLog:
         return found
 
     def wait(self, after: int, *, timeout_s: float) -> int:
-        """Wait until the tail is above ``after``, or the time is over; return the tail.
+        """Wait until the tail is above ``after``, or the timeout passes; return the tail.
 
         Raises ``CorruptLog`` if the log ends before ``after``.
         """
@@ -347,7 +347,7 @@ class GroupLog:
         return self._snapshots.load()
 
     def close(self) -> None:
-        """Let go of connections and files; idempotent."""
+        """Close connections and files; idempotent."""
         self._engine.close()
 
     def _at(self, lsn: int) -> LogTail | None:

@@ -36,7 +36,7 @@ _NO_APPEND = bytes(APPEND_ID_BYTES)
 
 
 def number(value: int) -> bytes:
-    """Return a number as it is kept."""
+    """Return the stored form of a number."""
     return value.to_bytes(LSN_BYTES, "big")
 
 
@@ -81,9 +81,9 @@ class LeaderRow(NamedTuple):
 
     @classmethod
     def read(cls, value: bytes | None) -> LeaderRow:
-        """Read such a value, nobody's if there is none; raises ``CorruptLog``."""
+        """Read such a value, one without a leader if there is none; raises ``CorruptLog``."""
         if value is None:
-            # Nobody has led it: it was just created, or copied.
+            # No replica has led it: it was just created, or copied.
             return cls("", "")
         try:
             told = json.loads(value)

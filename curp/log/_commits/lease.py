@@ -58,7 +58,7 @@ class LeadershipLease:
     def take(self, replica: str, address: str, term_s: float) -> int:
         """Begin a new configuration; raises ``LeaseHeld``."""
         for _ in range(_ROUNDS):
-            # Before what is left of it is asked: nobody's renewal between is missed.
+            # Before what is left of it is asked: no renewal between is missed.
             found = self._engine.get((CONFIGURATION, LEADER, LEASE))
             configuration = read_number(CONFIGURATION, found[CONFIGURATION])
             leader = LeaderRow.read(found[LEADER])

@@ -96,7 +96,7 @@ def test_a_hung_engine_is_named_by_every_replica_and_expires_no_client(
 def test_status_tells_by_its_exit_code_what_is_wrong(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """0 where all is well, 3 where something is missing, 1 where nobody takes calls."""
+    """0 if all is well, 3 if something is missing, 1 if no replica takes calls."""
     with operated(tmp_path, _url(tmp_path)) as group:
         group.start()
         group.until_listed()

@@ -153,5 +153,5 @@ def test_options_that_belong_together_are_asked_for(
     assert "come together" in capsys.readouterr().err
     assert main(["status", "127.0.0.1:1", "--tls-authorities", str(tmp_path / "none")]) == 1
     assert "none" in capsys.readouterr().err
-    with pytest.raises(ValueError, match="keeps nobody out"):
+    with pytest.raises(ValueError, match="protects nothing"):
         curp.Replica("sqlite:///x?group=g", name="r", address="a:1", group_token="")
