@@ -35,7 +35,7 @@ def driver_connection(transaction: Any) -> Any:
     """Return the driver's connection in a SQLAlchemy ``Session`` or ``Connection``, or Django's.
 
     SQLAlchemy's transaction is begun if it is not, so that its commit commits ours. Anything
-    else is returned as it is.
+    else is returned unchanged.
     """
     connection = session_of(transaction)
     if callable(ensure := getattr(connection, "ensure_connection", None)):

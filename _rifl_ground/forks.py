@@ -25,7 +25,7 @@ def in_children(made: _T, tell: Callable[[_T], None]) -> None:
     """Have ``tell(made)`` called in every forked child, for as long as ``made`` is held.
 
     ``tell`` must not hold ``made``, and takes no lock: a thread of the parent may have
-    held any lock at the fork, for ever now.
+    held any lock at the fork, which the child can never get.
     """
     _made[made] = tell
 
@@ -35,7 +35,7 @@ def refuse_in_children(
 ) -> None:
     """Have every public method of ``made`` raise ``error()`` in a forked child.
 
-    But for ``close`` and ``aclose``, which do nothing there: what they would let go of is
+    But for ``close`` and ``aclose``, which do nothing there: what they would close is
     the parent's. ``forget``: drops there what special methods would still give out; as ``tell``
     of ``in_children``.
     """

@@ -50,8 +50,8 @@ class RiflError(Exception):
 class LeaseExpired(RiflError):
     """The client id is unknown or expired, and the call is not known.
 
-    This arrival did not run; whether an earlier one did, nobody can tell any
-    more, so the label is unknown. A client that knows there was none may say
+    This attempt did not run. Whether an earlier one did can no longer be known,
+    so the label is unknown. A client that knows there was none may say
     more.
     """
 
@@ -79,8 +79,8 @@ class NotYours(RiflError):
 class StoreMismatch(RiflError):
     """The identity belongs to another set of records: two stores are behind one address.
 
-    This arrival did not run. Whether the call ran where the other records are, nobody can
-    tell here: a proxy may have sent its first copy there.
+    This attempt did not run. Whether the call ran where the other records are is not known
+    here: a proxy may have sent its first attempt there.
     """
 
     reason = "STORE_MISMATCH"

@@ -18,7 +18,7 @@ def printable(text: str) -> str:
 def one_line(text: str, most: int = MOST_SHOWN) -> str:
     """Return a text of another process on one line, ``printable``, of ``most`` characters.
 
-    A longer one ends with an ellipsis. What is returned is returned as it is the next time.
+    A longer one ends with an ellipsis. A text that this returned comes back unchanged.
     """
     # Enough for all that is shown: a text of megabytes is not looked through.
     line = printable(" ".join(text[: 2 * most].split()))

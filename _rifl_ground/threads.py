@@ -29,7 +29,7 @@ async def in_thread(called: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwarg
 
 
 def begin_in_thread(called: Callable[[], _T]) -> Future[_T]:
-    """Call it in a thread of ours; the future of that."""
+    """Call it in one of this module's threads; return its future."""
     return _pool().submit(called)
 
 

@@ -74,7 +74,7 @@ class Authority(Protocol):
         """
 
     def check_store(self, client_id: int, store: int) -> None:
-        """Raise StoreMismatch for an id of another store; 0 where nobody said of which.
+        """Raise StoreMismatch for an id of another store; ``store`` is 0 if not known.
 
         Records in memory go with their process: an id of another one is LeaseExpired.
         """
@@ -140,7 +140,7 @@ class Authority(Protocol):
         """
 
     def close_session(self, name: str, peer: bytes = b"", secret: bytes = b"") -> int:
-        """Close for ever, durably; the id, whose rows a later ``expire`` drops.
+        """Close permanently and durably; return the id, whose rows a later ``expire`` drops.
 
         A numbered session (see ``SessionTable``) closes with all below it. Closing an
         ended session again returns its id. ``secret`` as in

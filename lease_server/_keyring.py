@@ -14,7 +14,7 @@ class KeyRing:
     """The secrets of one server through a rotation (DESIGN §5). Not thread-safe.
 
     Servers sharing a storage learn of a new secret at most ``refresh_s`` apart. A
-    new one is therefore valid as soon as it is known and signs two refreshes
+    new one is therefore valid once it is known and signs two refreshes
     later, when every server knows it; an older one stays valid until every server
     stopped signing with it and the last token it signed had a whole term to be
     renewed. The tuple ``valid`` is replaced, never changed, and so is ``key_ids``, the

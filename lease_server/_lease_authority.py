@@ -71,7 +71,7 @@ class LeaseAuthority(StorageAuthority[SoleLeaseStorage]):
     def extend(self) -> None:
         """Give every lease and session that ``expire`` has not returned a full new term.
 
-        After a time in which nobody could be served, so that nobody could renew: late is
+        After a time in which no client could be served or renew: late is
         safe. Never waits for the storage.
         """
         with self._lock:
@@ -85,7 +85,7 @@ class LeaseAuthority(StorageAuthority[SoleLeaseStorage]):
         try:
             self._storage.register(client_id)
         except StorageUnavailable:
-            # Nobody was told of it. Its row may stand, or come yet.
+            # No client was told of it. Its row may exist, or come yet.
             self._release(client_id)
             raise
         return self._granted(client_id, peer)
@@ -116,7 +116,7 @@ class LeaseAuthority(StorageAuthority[SoleLeaseStorage]):
         return self._book.holds(client_id)
 
     def close_session(self, name: str, peer: bytes = b"", secret: bytes = b"") -> int:
-        """Close for ever, durably; the id, which the next ``expire`` returns."""
+        """Close permanently and durably; return the id, as the next ``expire`` does."""
         client_id, ended_now = self._book.close(name, peer, secret)
         with self._lock:
             self._drops += ended_now
@@ -178,7 +178,7 @@ class LeaseAuthority(StorageAuthority[SoleLeaseStorage]):
         """One grant, under the lock."""
         now = self._clock()
         if len(self._table) >= self._max_clients:
-            # Nobody may have swept for a while: do not count the dead.
+            # The last sweep may be long ago: do not count the dead.
             self._drops += self._table.expire(now)
             if len(self._table) >= self._max_clients:
                 raise TooManyClients(f"this server holds {self._max_clients} leases already")

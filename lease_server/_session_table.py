@@ -27,7 +27,7 @@ class SessionTable:
     last opening or renewal, and in full again from a server restart (late is
     safe, early is not). A closed or expired name is refused for ``refuse_for_s``
     after that, across restarts, by the wall clock: it is the one time persisted,
-    since names refused anew from every restart would pile up for ever. A wall
+    since names refused anew from every restart would pile up without end. A wall
     clock set forward by days while the server is down forgets that much early.
 
     A name ``series#number`` is a numbered session: closing it closes every lower
@@ -257,7 +257,7 @@ class SessionTable:
             return
         self._deadline[client_id] = deadline
         if len(self._heap) > 2 * len(self._rows) + _HEAP_SLACK:
-            # Entries of before: made anew, one a row.
+            # Stale entries pile up: rebuild the heap, one entry a row.
             self._heap = [(due, held) for held, due in self._deadline.items()]
             heapq.heapify(self._heap)
         else:

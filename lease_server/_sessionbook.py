@@ -20,7 +20,7 @@ from lease_server._storage import LeaseStorage
 class OpenedSession(NamedTuple):
     """An open session; ``created`` is False if the name was open already.
 
-    ``term_s``: within which it is to be renewed, or used.
+    ``term_s``: within which it must be renewed, or used.
     """
 
     client_id: int
@@ -134,7 +134,7 @@ class SessionBook:
         return opened_row(row, wanted if fresh else None, secret, self._events)
 
     def close(self, name: str, peer: bytes, secret: bytes) -> tuple[int, list[int]]:
-        """Close for ever, a numbered session with all below it; the ids that ended now.
+        """Close permanently, a numbered session with all below it; return the ids ended now.
 
         The first is the session's own, or that of the one which ended it before.
         """

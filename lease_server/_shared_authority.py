@@ -48,7 +48,7 @@ class SharedAuthority(StorageAuthority[SharedLeaseStorage]):
         return self._storage.renew(client_id) in (Standing.SESSION, Standing.CLOSED)
 
     def close_session(self, name: str, peer: bytes = b"", secret: bytes = b"") -> int:
-        """Close for ever, durably, on every server; the id."""
+        """Close permanently and durably, on every server; return the id."""
         SessionTable.check_name(name)
         row, now = self._storage.close_session(name, peer, self._wall_clock(), secret)
         if now:

@@ -156,7 +156,7 @@ class SharedLeaseStorage(LeaseStorage, Protocol):
     def close_session(
         self, name: str, peer: bytes, unix_s: float, secret: bytes = b""
     ) -> tuple[SessionRow, bool]:
-        """Close for ever; the row, and whether it was open until now.
+        """Close permanently; return the row, and whether it was open until now.
 
         Raises SessionClosed for a name never opened, NotYours as ``open_session``.
         """
@@ -186,7 +186,7 @@ class MemoryLeaseStorage:
         """A new incarnation, with a secret of its own, of random ``token_bytes``."""
         self._lock = threading.Lock()
         self._token_bytes = token_bytes
-        # Not 0, so that no small number is mistaken for one of ours.
+        # Not 0, so that no small number is mistaken for an id of this server.
         self._incarnation: int = 1 + int.from_bytes(token_bytes(8)) % (2**_INCARNATION_BITS - 1)
         self._counter = 0
         secret = token_bytes(SECRET_BYTES)

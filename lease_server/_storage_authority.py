@@ -1,4 +1,4 @@
-"""The authority over a storage: tokens, heartbeats and sessions, whoever keeps the leases."""
+"""The authority over a storage: tokens, heartbeats and sessions, however leases are kept."""
 
 from __future__ import annotations
 

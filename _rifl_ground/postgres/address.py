@@ -97,7 +97,7 @@ class PostgresAddress:
                 if name in cls.OPTIONS:
                     ours[name] = cls.OPTIONS[name](unquote(value))
                 else:
-                    # As it is written: libpq has rules of its own for what "+" means.
+                    # Unchanged: libpq has rules of its own for what "+" means.
                     theirs.append(option)
             plain = urlunsplit(parts._replace(query="&".join(theirs)))
             given: dict[str, Any] = dict(conninfo.conninfo_to_dict(plain))

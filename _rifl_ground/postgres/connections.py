@@ -79,8 +79,8 @@ class _Tasks:
 def _limited(gen: _Gen, limit_s: float) -> _Gen:
     """Pass a protocol generator on, but give up when the server stays silent.
 
-    A socket may stay open for ever with a server behind it that is suspended: TCP has
-    nothing against that, and libpq has no such timeout.
+    A socket to a suspended server may stay open without end: TCP allows that, and
+    libpq has no such timeout.
     """
     end = time.monotonic() + limit_s
     try:
@@ -167,7 +167,7 @@ class Pools:
             opening = self._awaiting.get(loop)
             if opening is None:
                 opening = self._awaiting[loop] = loop.create_task(self._open_awaiting())
-        # Whoever is cancelled while it opens must not take it from the others.
+        # A caller that is cancelled while the pool opens must not take it from the others.
         pool: psycopg_pool.AsyncConnectionPool[Any] = await asyncio.shield(opening)
         return pool
 
@@ -239,7 +239,7 @@ async def _close_opened(opening: asyncio.Task[Any]) -> None:
     await (await opening).close(_CLOSE_S)
 
 
-# A task that nobody holds may be collected before it is done.
+# A task without a reference may be collected before it is done.
 _CLOSING: set[Any] = set()
 
 

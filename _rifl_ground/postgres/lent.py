@@ -225,7 +225,7 @@ def cut_off(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) 
     """Have the server roll back what a connection has open, which is of no use then. Any thread."""
     with contextlib.suppress(psycopg.Error, OSError):
         if connection.info.transaction_status is TransactionStatus.ACTIVE:
-            # The server does not notice while it executes it that nobody waits.
+            # A server that executes a statement does not notice that its client waits no longer.
             connection.pgconn.get_cancel().cancel()
     _cut_off(connection)
 

@@ -46,7 +46,7 @@ class Listener:
         self._thread.start()
 
     def begun(self, timeout_s: float) -> bool:
-        """Whether it has begun to listen, at the latest when the time is over."""
+        """Wait until it listens or the timeout passes; return whether it listens."""
         return self._begun.wait(timeout_s)
 
     def join(self, timeout_s: float) -> None:

@@ -36,7 +36,7 @@ OF_SESSIONS = (
 )
 # Nothing of the handler's, such as a deferred trigger, runs after our own statements.
 CHECKED = "SET CONSTRAINTS ALL IMMEDIATE"
-# ``TransactionMark.check`` as a function of ours in PL/pgSQL does it, which costs a fraction: it is
+# ``TransactionMark.check`` as rifl's PL/pgSQL function does it, which costs a fraction: it is
 # told the mark's ``token`` as p_mark, empty for a transaction without one. What was left set has to
 # be ``put_back`` before.
 CHECKING_ITSELF = f"""IF p_mark <> '' THEN

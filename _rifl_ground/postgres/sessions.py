@@ -22,8 +22,8 @@ class Sessions:
     """A bounded number of sessions. Any thread.
 
     Not a pool's: one that has lost its server waits longer and longer before it tries
-    again, and a group would stand still for as long after the server is back. Whoever
-    asks here connects by itself, and at once.
+    again, and a group would stand still for as long after the server is back. A caller
+    here connects by itself, and at once.
     """
 
     def __init__(self, pools: Pools, address: PostgresAddress) -> None:

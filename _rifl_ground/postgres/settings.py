@@ -23,7 +23,7 @@ WANTED = {
         "an fsync that failed is tried again, which may succeed although commits are lost",
     ),
     "zero_damaged_pages": ("off", "a damaged page is emptied, and its commits are gone"),
-    "ignore_checksum_failure": ("off", "a damaged page is used as it is"),
+    "ignore_checksum_failure": ("off", "a damaged page is used all the same"),
     "ignore_invalid_pages": ("off", "a recovery goes on without pages that it does not find"),
 }
 # The kind of our tables is judged as a setting is: anyone who owns them may change it.

@@ -328,5 +328,5 @@ _CODES: dict[type[Exception], str] = {
 }
 
 
-# A task that nobody holds may be collected before it is done.
+# A task without a reference may be collected before it is done.
 _CLOSING: set[Any] = set()

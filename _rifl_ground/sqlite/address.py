@@ -11,8 +11,8 @@ _KEYS = {"": False, "foreign_keys=off": False, "foreign_keys=on": True}
 def file_of(url: str) -> tuple[Path, str]:
     """Return the file that a URL names, and what follows its ``?``; names are as they are written.
 
-    Raises ``ValueError`` for anything else: a database in memory, which one connection sees, where
-    each of ours has several.
+    Raises ``ValueError`` for anything else: a database in memory, which one connection sees: each
+    store needs several.
     """
     name, _, query = url.removeprefix(PREFIX).partition("?")
     if not url.startswith(PREFIX) or not name:

@@ -29,7 +29,7 @@ _STEP_NS = 1_000_000_000
 class FileNames:
     """Looked at before and behind each transaction. Any thread.
 
-    A name cannot change without the time at which its directory changed, which nobody can set:
+    A name cannot change without the time at which its directory changed, which no process can set:
     while that is as it was, the names need no look of their own. A directory that changed just
     now may change again within the same step of the clock, and is not relied on.
     """
@@ -143,7 +143,7 @@ class FileGuard:
             wal = has_wal(connection)
             connection.execute("BEGIN")
             try:
-                # Within: what is beside it is there as long as somebody reads.
+                # Within: the files beside it exist as long as a connection reads.
                 connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
                 self._names.remember(wal=wal)
                 self._wal = WalFile(Path(f"{self.path}-wal")) if wal else None

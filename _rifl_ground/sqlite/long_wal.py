@@ -1,4 +1,4 @@
-"""The length of a file's WAL: emptied when it is long, and bounded while somebody reads."""
+"""The length of a file's WAL: emptied when it is long, and bounded while a connection reads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Protocol
 from _rifl_ground.log import get_logger
 
 _log = get_logger("rifl.sqlite")
-# A WAL of this length is kept from being emptied by somebody who reads; it is looked at again
+# At this length a connection that reads keeps the WAL from being emptied; it is looked at again
 # whenever it has grown by so much more.
 LONG_WAL_BYTES = 64 << 20
 _WAL_STEP_BYTES = 16 << 20
@@ -31,8 +31,8 @@ class _Guard(Protocol):
 class LongWal:
     """Empties a WAL that has grown long, and says when it is too long for more.
 
-    ``tend_at``: the length from which it is to be looked at. ``pinned``: why nothing new is to be
-    written although commits work, None if it is.
+    ``tend_at``: the length from which it must be looked at. ``pinned``: why nothing new may be
+    written although commits work, None if it may.
     """
 
     def __init__(self, connection: sqlite3.Connection, guard: _Guard) -> None:

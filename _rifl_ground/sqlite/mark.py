@@ -35,7 +35,7 @@ _BETWEEN_LOOKS_S = 0.005
 
 
 class FoundMark(NamedTuple):
-    """A mark as it is in a file."""
+    """A mark that was found in a file."""
 
     id: str
     number: int

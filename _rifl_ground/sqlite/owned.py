@@ -44,7 +44,7 @@ class Owned:
         self.lent = False
         # What it refused last, as SQL.
         self.refused = ""
-        # Whether somebody else's COMMIT, or its like, may be prepared and kept.
+        # Whether a COMMIT of other code, or its like, may be prepared and kept.
         self.stale = False
         # See ``is_legacy``.
         self.legacy = True
@@ -101,7 +101,7 @@ class Owned:
                 connection.interrupt()
                 # The thread that is interrupted takes SQLite's lock while it holds the
                 # interpreter's, to read its error. Our own statements do the reverse, as they ask
-                # this authorizer: both would wait for ever. So it is let through first.
+                # this authorizer: that is a deadlock. So it is let through first.
                 time.sleep(_LEAVES_S)
             return _rolled_back(connection)
 

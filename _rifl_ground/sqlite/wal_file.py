@@ -1,4 +1,4 @@
-"""The ``-wal`` beside a SQLite file, and whether somebody cut it off while it is open.
+"""The ``-wal`` beside a SQLite file, and whether a process cut it off while it is open.
 
 SQLite writes behind what it knows to be there: into a file that was cut off it writes beyond a
 hole, and what it says is durable is not found after a restart.

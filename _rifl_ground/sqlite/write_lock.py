@@ -12,7 +12,7 @@ _WRITE_LOCK = 120
 def holder_of(path: Path) -> int | None:
     """Return the id of the process that has a transaction open which writes; None: not known.
 
-    The file is not opened for that: closing it would let go of this process's own locks.
+    The file is not opened for that: closing it would release this process's own locks.
     """
     try:
         shm = os.stat(f"{path}-shm")
