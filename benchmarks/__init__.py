@@ -2,7 +2,7 @@
 
 What ``python -m benchmarks`` measures, in pairs:
 
-- ``cases``: one side beside another, and what is to be reached; ``sides``: one of them;
+- ``cases``: one side beside another, and its targets; ``sides``: one of them;
   ``pairs``: runs in turns; ``callers``: the load.
 - ``server``, ``behaviors``: the process that is measured, and its method, some of them ``by_hand``;
   ``databases``: under it.

@@ -1,4 +1,4 @@
-"""Cases that are measured: one side beside another, and what is to be reached.
+"""Cases that are measured: one side beside another, and its targets.
 
 A side is a server and a way to call it. To measure something else, give
 ``benchmarks.behaviors`` another kind, or ``benchmarks.sides`` another client, and add a
@@ -26,7 +26,7 @@ class Side(NamedTuple):
     ``client``: "rifl"; "plain" grpcio; grpcio with a "header" as long as rifl's, with an
     idempotency key for each call ("keyed"), or with gRPC's own "retry" policy. Also a
     "replay" of one call again and again, a "crowd" of a thousand clients in turn, or a
-    "constant" one, whose calls the server does not decide (``benchmarks.constant``).
+    "constant" one, whose calls no rule decides (``benchmarks.constant``).
     ``idle``: how many clients the server holds besides.
     """
 
@@ -37,7 +37,7 @@ class Side(NamedTuple):
 
 
 class Targets(NamedTuple):
-    """What is to be reached; None where nothing is.
+    """The targets of a case; None: no target.
 
     ``throughput`` is the least ratio; ``latency``, ``client_cpu`` and ``server_cpu``
     are the largest ones. ``fsyncs``: how many measured fsyncs more than theirs our latency may be.
@@ -127,7 +127,7 @@ def _sqlite() -> Iterator[Case]:
             )
             ours = Side("sqlite", kind, "rifl")
             yield Case(f"sqlite {kind}, {commits}", callers, ours, PLAIN, targets)
-    # What a commit of SQLite's costs a call, whoever makes it.
+    # What a commit of SQLite's costs a call, by rifl or by the handler.
     for callers in _CALLERS:
         ours = Side("sqlite", "transaction")
         yield Case("sqlite, the own transaction without us", callers, ours, PLAIN)
@@ -137,7 +137,7 @@ def _sqlite() -> Iterator[Case]:
         theirs = Side("sqlite", "transaction")
         targets = Targets(latency=1.15 if callers == 1 else None)
         yield Case("sqlite atomic, to the own transaction", callers, ours, theirs, targets)
-    # Those of ours share a commit.
+    # Calls of rifl share a commit.
     for callers, ratio in ((16, 3.0), (64, 5.0)):
         ours = Side("sqlite", "shared", "rifl")
         theirs = Side("sqlite", "transaction")

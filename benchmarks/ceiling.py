@@ -1,7 +1,7 @@
 """``python -m benchmarks.ceiling``: what a compiled module for the rules could gain at most.
 
 Three sides take turns, each a server process and its client, over ``memory:``: plain grpcio with
-a header as long as ours, rifl as it is, and rifl whose header, fingerprint and decisions are
+a header as long as ours, rifl unchanged, and rifl whose header, fingerprint and decisions are
 constant (``benchmarks.constant``), on both ends. The last to the second is the ceiling: more
 than that no C or Rust in their place could gain. Ratios of throughput, latency and processor
 time, with their 95 % intervals; only those of one run count.

@@ -1,4 +1,4 @@
-"""Rules that answer the same for ever: what they would cost if they cost nothing.
+"""Rules that always answer the same: what they would cost if they cost nothing.
 
 For ``benchmarks.ceiling``. After a few calls that were decided as always, a client issues the
 last one again and again, under headers that were made before, and a server reads every header
@@ -22,7 +22,7 @@ _SEED_BYTES = 8
 
 
 def constant_client(client: Any) -> None:
-    """Have a client (``SyncClient``, ``AioClient``) issue one call for ever.
+    """Have a client (``SyncClient``, ``AioClient``) issue one call again and again.
 
     To be called after ``WARM_UP_CALLS`` calls. Left out are the tracker and the header.
     """

@@ -54,7 +54,7 @@ _Logs = Callable[[str], str]
 def _channel(targets: str | Sequence[str], group_path: str = "adaptive") -> Iterator[rifl.Channel]:
     several = not isinstance(targets, str)
     with rifl.connect(targets, follow_leaders=several, group_path=group_path) as channel:
-        # The first answer comes when somebody leads; the next one knows the way.
+        # The first answer comes when a replica leads; the next call knows the leader.
         stub = _stub(channel, PUT)
         for _ in range(20):
             stub(_request(0), timeout=60.0)

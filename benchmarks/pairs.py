@@ -70,7 +70,7 @@ def _plain(value: Any) -> Any:
 
 
 class Pair(NamedTuple):
-    """A run of ours and one of theirs, and the fsync measured just before, milliseconds."""
+    """A run of rifl and one of the other side, and the fsync measured just before, milliseconds."""
 
     ours: Load
     theirs: Load

@@ -45,7 +45,7 @@ def _deduplicator(options: argparse.Namespace) -> rifl.Deduplicator | None:
         if options.constant:
             constant_server(dedup._engine)
         return dedup
-    # Nobody renews the idle ones' leases here, and they are not to end meanwhile.
+    # Idle clients do not renew their leases here, and these must not end meanwhile.
     dedup = rifl.Deduplicator(options.store, default=kind, term_s=3600.0)
     Filler(dedup).idle_clients(options.idle)
     return dedup

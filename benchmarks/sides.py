@@ -34,7 +34,7 @@ __all__ = ["Run", "cpu_s", "running", "server_process"]
 
 _HEADER_BYTES = 60  # of a usual CallHeader with its token
 _CROWD = 1000
-# How long a client calls before it calls the same for ever: more than once or twice.
+# How long a client calls before it repeats the same call: more than once or twice.
 _CONSTANT_AFTER_S = 0.3
 _GRANT = "/lease_server.v1.LeaseServer/Grant"
 _RETRY_POLICY = {

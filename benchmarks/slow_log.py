@@ -1,4 +1,4 @@
-"""A group whose log's disk is slow for a while: whether somebody is answered meanwhile."""
+"""A group whose log's disk is slow for a while: whether calls are answered meanwhile."""
 
 from __future__ import annotations
 

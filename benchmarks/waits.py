@@ -38,7 +38,7 @@ _KEYS = 1000
 
 
 class _Watched:
-    """Notes, in seconds, what happens to the record of the one call that is under way."""
+    """Notes, in seconds, what happens to the record of the one call in flight."""
 
     def __init__(self) -> None:
         self.sends = True

@@ -53,10 +53,10 @@ def main() -> None:
         server.start()
         stack.callback(lambda: server.stop(grace=None).wait())
 
-        # Kept where every process of the job reads it, and nobody else.
+        # Kept where every process of the job can read it, and no other process can.
         secret = secrets.token_hex(32)
         for run in ("first", "second"):
-            # Whoever opens the name by its secret has the same client id, any time.
+            # A process that opens the name by its secret has the same client id, any time.
             with rifl.connect(path.target, session="statement-2031-05", secret=secret) as channel:
                 results = channel.batch(DEPOSIT, rows(), timeout=60)
             codes = Counter(result.code.name for result in results)

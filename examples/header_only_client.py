@@ -48,7 +48,7 @@ def main() -> None:
         ledger = stack.enter_context(contextlib.closing(Ledger(directory / "bank.db")))
         bank = UnluckyBank(ledger, path)
 
-        # Keys belong to authenticated peers unless a server opts in: whoever shares a
+        # Keys belong to authenticated peers unless a server opts in: a client that shares a
         # namespace could read the answers in it. On this machine, anyone may.
         dedup = stack.enter_context(
             rifl.Deduplicator(f"sqlite:///{directory / 'rifl.db'}", keys_from="anyone")

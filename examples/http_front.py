@@ -30,7 +30,7 @@ from examples.bank.v1 import bank_pb2, bank_pb2_grpc
 from examples.checking import expect
 from examples.wrap_server import UnluckyBank
 
-# The draft's statuses: no key, a key used for something else, still under way.
+# The draft's statuses: no key, a key used for something else, still in progress.
 MISSING, REUSED, UNDER_WAY = 400, 422, 409
 
 
@@ -53,7 +53,7 @@ def front(channel: rifl.Channel) -> Flask:
         except rifl.core.PayloadMismatch:
             return jsonify(error="this key was used for another payment"), REUSED
         except rifl.core.InProgress:
-            return jsonify(error="this payment is under way"), UNDER_WAY
+            return jsonify(error="this payment is in progress"), UNDER_WAY
         return jsonify(entry=receipt.entry, balance_cents=receipt.balance_cents), 200
 
     return app

@@ -28,7 +28,7 @@ class Base(DeclarativeBase):
 
 
 class Account(Base):
-    """Somebody's money."""
+    """A customer's money."""
 
     __tablename__ = "account"
     name: Mapped[str] = mapped_column(primary_key=True)

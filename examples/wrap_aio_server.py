@@ -31,7 +31,7 @@ class UnluckyBank(bank_pb2_grpc.BankServicer):
         request: bank_pb2.DepositRequest,
         context: grpc.aio.ServicerContext[bank_pb2.DepositRequest, bank_pb2.Receipt],
     ) -> bank_pb2.Receipt:
-        """Pay in; the first time, nobody is there to hear the answer."""
+        """Pay in; the first time, break the path before the answer."""
         self._cents += request.cents
         self.runs += 1
         if self.runs == 1:

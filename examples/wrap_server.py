@@ -32,7 +32,7 @@ class UnluckyBank(Bank):
     def Deposit(
         self, request: bank_pb2.DepositRequest, context: grpc.ServicerContext
     ) -> bank_pb2.Receipt:
-        """Pay in; the first time, nobody is there to hear the answer."""
+        """Pay in; the first time, break the path before the answer."""
         receipt = super().Deposit(request, context)
         self.runs += 1
         if self.runs == 1:

@@ -108,7 +108,7 @@ class _Careless(InStore):
         self._placed: list[Sequence[Placed]] = []
 
     def commit(self, ran: Ran, position: Position | None) -> Asked[int]:
-        """See ``Keeper``: nothing says how far it is, or what is to be appended."""
+        """See ``Keeper``: nothing says how far it is, or what to append."""
         checkpoint = Checkpoint(self._fence.number, position, self.checkpoint.seq + 1)
         yield CommitStore(self._tag, checkpoint)
         self.checkpoint = checkpoint

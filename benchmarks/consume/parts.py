@@ -30,7 +30,7 @@ PARTS = ("throughput", "latency", "takeover", "recovery")
 # After which a round is taken for stuck.
 _STUCK_S = 60.0
 _MS = 1e6
-# Of what is to be ahead, and of whom.
+# Which sides must be ahead, and of which others.
 _AIMED, _OTHERS = ("sqlite consumer", "one file"), ("redis", "kafka")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 __all__ = ["Board"]
 
-# Messages that are under way or not read yet, at most; targets, at most.
+# Messages that are in flight or not read yet, at most; targets, at most.
 _NUMBERS, _TARGETS = 1 << 18, 64
 
 
@@ -17,7 +17,7 @@ class Board:
     """When each message, by its number, was dispatched, came to its handler, and was committed.
 
     Nanoseconds of the machine's monotonic clock; 0: not yet. ``counts``: deliveries that each
-    target has committed. A cell has one writer; whoever reads it, reads the last value.
+    target has committed. A cell has one writer; a reader sees the last value.
     """
 
     def __init__(self, path: Path) -> None:

@@ -1,7 +1,7 @@
 """``python -m benchmarks.deliver.caller PORT ...``: rifl's own client, which calls in batches.
 
 A line says for how many seconds; it is answered by how many calls were answered a second. Several
-batches are under way at each target.
+batches are in flight at each target.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from benchmarks.deliver.target import INSERT, create
 
 _MOST = 100
 _WAIT_S = 1.0
-# What came, and what is to be done once it is in the database.
+# What came, and what to do once it is in the database.
 _Batch = tuple[Sequence[bytes], int, Callable[[], object]]
 
 

@@ -22,7 +22,7 @@ class Fleet:
     """A log in a SQLite file, a player, and so many targets. A context manager; one thread."""
 
     def __init__(self, folder: Path, targets: int) -> None:
-        """Start all; the player feeds nobody yet."""
+        """Start all; the player feeds no target yet."""
         folder.mkdir()
         self.folder = folder
         self._stack = ExitStack()

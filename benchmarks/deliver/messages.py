@@ -23,7 +23,7 @@ SERVICE = "bench.Target"
 # An atomic method that writes what it gets, and one that has no effect.
 APPLY, START = f"/{SERVICE}/Apply", f"/{SERVICE}/Start"
 # What the player shows to targets.
-TOKEN = "bench"  # noqa: S105 - of nobody else
+TOKEN = "bench"  # noqa: S105 - of the benchmark
 # The stream that several targets follow.
 EVERYBODY = "everybody"
 # Of a transaction: so many, of a kilobyte each.

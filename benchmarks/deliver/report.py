@@ -1,4 +1,4 @@
-"""The report of deliveries: a row for each figure, with what is to be reached."""
+"""The report of deliveries: a row for each figure, with its target."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Report:
         most: float | None = None,
         **more: Any,
     ) -> None:
-        """Have one more ratio; ``told``: what it is made of. It is to be in these bounds."""
+        """Have one more ratio; ``told``: what it is made of. It must be in these bounds."""
         reached = None
         aim = ""
         if least is not None:

@@ -2,8 +2,8 @@
 
 Each message is for every target, whose handler writes it in a transaction that deliveries share.
 The publisher stays a little ahead; in the other half of a pair the same handlers are called in
-batches, several of which are under way at each target. Either half lasts for so long, and until as
-much was done as the callers have under way at once: on a machine that is busy with something else,
+batches, several of which are in flight at each target. Either half lasts for so long, and until as
+much was done as the callers have in flight at once: on a machine that is busy with something else,
 a window of time alone would count what is finished in it of the one and all that was begun in it
 of the other.
 """

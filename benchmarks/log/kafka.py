@@ -50,7 +50,7 @@ class KafkaServer:
     """A broker on 127.0.0.1 that is its own controller (KRaft), run from a folder of jars.
 
     ``topics``: made at the start, each of so many partitions. ``durable``: it syncs each message,
-    else as it does where nothing is said. ``within``: where its files are, else a temporary folder.
+    else as it does by default. ``within``: where its files are, else a temporary folder.
     """
 
     def __init__(

@@ -15,7 +15,7 @@ _SUBSTREAMS = 8
 class RawRows:
     """A table, and the group commit that one writes for it. Any thread.
 
-    ``indexed``: each row is of one of eight substreams, which an index finds, as whoever follows
+    ``indexed``: each row is of one of eight substreams, which an index finds, as a follower of
     one of them needs.
     """
 

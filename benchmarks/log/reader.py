@@ -79,7 +79,7 @@ class Reader:
 
 
 def main() -> None:
-    """Follow for ever."""
+    """Follow until the process is killed."""
     kind, where = sys.argv[1:]
     took: dict[int, list[float]] = {}
     due: dict[int, int] = {}

@@ -6,7 +6,7 @@
 rises, until p99 is four times that of an idle pipeline; over the log, over Kafka with a flush of
 each message and without, in turns; and at half of what Kafka holds, also over the log without its
 guarantee. Windows are of one second. Rough where the machine does other things, too: the load is
-told. Each step is printed, and with ``--keep`` appended to a file, as soon as it is over.
+told. Each step is printed, and with ``--keep`` appended to a file, when it ends.
 """
 
 from __future__ import annotations

@@ -55,11 +55,11 @@ def batches(folder: Path, options: argparse.Namespace, system: System, told: Tol
     """Return, by side and option, the medians of a micro-batch's parts in milliseconds.
 
     In rounds, so that what else the machine does befalls all of them, each in another order.
-    ``told`` gets those of each run as soon as it is over.
+    ``told`` gets those of each run when it ends.
     """
     found: dict[tuple[str, str], list[dict[str, int]]] = {}
     sides = [each for each in options.sides if each != "synced"]
-    # What others take is told of what is compared: as it is.
+    # What others take is told of what is compared: without options.
     runs = [(side, name) for name, conf in OPTIONS.items() for side in sides if not conf]
     runs += [("log", name) for name, conf in OPTIONS.items() if conf and "log" in sides]
     places = itertools.count()

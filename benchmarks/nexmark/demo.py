@@ -172,7 +172,7 @@ class _Chain:
         return sum(1 for each in self._folder.glob("*/commits/*") if each.name.isdecimal())
 
     def _until_further(self, batches: int, progress: Progress, bar: TaskID) -> None:
-        """Wait until the chain got on, and so has something under way."""
+        """Wait until the chain got on, and so has a micro-batch in progress."""
         end = time.monotonic() + _STUCK_S
         wanted = batches + _BATCHES_A_QUERY * len(self._options.queries)
         while self._batches() < wanted:

@@ -171,7 +171,7 @@ _BATCH = "streaming.sql.batchId"
 
 def _listen(told: threading.Event) -> None:
     if not sys.stdin.readline():
-        # Whoever started it is gone.
+        # Its parent process ended.
         os._exit(1)
     told.set()
 

@@ -153,7 +153,7 @@ class DriverProcess:
 
     @property
     def said(self) -> str:
-        """What it wrote last: the folder of its log goes with whoever started it."""
+        """What it wrote last: the folder of its log goes with its parent process."""
         return self._log.read_text(errors="replace")[-2000:]
 
     def _end(self) -> None:
@@ -163,7 +163,7 @@ class DriverProcess:
         child.kill()
         child.wait()
         end = time.monotonic() + _GONE_S
-        # Executors and workers end when nobody is at the other end; whoever does not is killed.
+        # Executors and workers end when their other end closes; the rest are killed.
         while found := list(_of_session(child.pid)):
             for pid, _, _ in found:
                 with contextlib.suppress(ProcessLookupError):

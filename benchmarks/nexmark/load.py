@@ -1,6 +1,6 @@
-"""Events at a rate, whoever keeps up with them, and how long after its event time a row is there.
+"""Events at a rate that no reader slows down, and how long after its event time a row is there.
 
-An event's time is when it is due by the wall clock. What is late is late for whoever waits for it:
+An event's time is when it is due by the wall clock. A late event is late for its reader:
 neither publishing nor reading slows down the clock.
 """
 

@@ -1,4 +1,4 @@
-"""The systems that are measured, sources and sinks alone over them, and what is to be reached."""
+"""The systems that are measured, sources and sinks alone over them, and the targets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 # ``plain`` is the log without the guarantee; ``synced`` is a Kafka that syncs each message, which
 # it does for each part of a request.
 SIDES = ("log", "plain", "kafka", "synced")
-# What is to be reached of these ratios: at least, or at most.
+# The targets of these ratios: at least, or at most.
 TARGETS = {
     "source to kafka": "at least 1",
     "source to parquet": "at least 0.5",
@@ -105,7 +105,7 @@ def system(
 
 
 def alone_summary(found: dict[str, float]) -> dict[str, float]:
-    """Return what is to be reached, of sources and sinks alone: ratios."""
+    """Return the ratios with a target, of sources and sinks alone."""
     pairs = {
         "source to kafka": ("source log", "source kafka"),
         "source to parquet": ("source log", "source parquet"),
@@ -121,7 +121,7 @@ def alone_summary(found: dict[str, float]) -> dict[str, float]:
 
 
 def jars_of(folder: Path) -> str:
-    """Return what Spark needs for Kafka, as it is told."""
+    """Return the jars that Spark needs for Kafka, as its option lists them."""
     return ",".join(str(each.absolute()) for each in sorted(folder.glob("*.jar")))
 
 

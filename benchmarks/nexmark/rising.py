@@ -28,7 +28,7 @@ from benchmarks.nexmark.saturation import (
 
 __all__ = ["rising"]
 
-# Nobody is to stand still in the midst of a first micro-batch.
+# No system may stand still in the midst of a first micro-batch.
 _WARM_S, _WARM_PATIENCE_S = 1.0, 300.0
 # For the next row of what a pipeline was overrun with.
 _DRAIN_PATIENCE_S = 60.0
@@ -41,7 +41,7 @@ Keep = Callable[[Measured], None]
 
 
 def rising(folder: Path, options: argparse.Namespace, query: str, keep: Keep) -> None:
-    """Measure a query over all systems; ``keep`` gets each step as soon as it is over.
+    """Measure a query over all systems; ``keep`` gets each step when it ends.
 
     First idle, then until it is known what each holds, then all at half of what Kafka holds, or
     of what the log does where there is no Kafka. Of ``plain`` only the last is asked for.

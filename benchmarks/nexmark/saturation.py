@@ -160,7 +160,7 @@ def by_query(steps: Iterable[Measured]) -> Queries:
 
 
 def summary(found: Queries) -> dict[str, float]:
-    """Return ratios of ours to others, geometric means over all queries.
+    """Return ratios of rifl to others, geometric means over all queries.
 
     A query that ours does not even hold idle has a ratio of 0, and so has the mean then.
     """

@@ -34,7 +34,7 @@ def _rss_mib() -> float:
 
 def measure(clients: int) -> dict[str, Any]:
     """Return memory and costs with so many clients."""
-    # Nobody renews meanwhile, however slow the machine is.
+    # No client renews meanwhile, however slow the machine is.
     with Deduplicator("memory:", term_s=3600.0) as dedup:
         filler = Filler(dedup)
         gc.collect()

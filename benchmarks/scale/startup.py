@@ -1,7 +1,7 @@
 """The time until a server answers again: ``python -m benchmarks.scale.startup --records 100000``.
 
-A SQLite store is filled with answered calls that nobody acknowledged, and its process
-dies. Then servers are started over it: from the start of the process, Python and all
+A SQLite store is filled with answered calls that no client acknowledged, and its process
+is killed. Then servers are started over it: from the start of the process, Python and all
 imports, to the first answer of a new client. Prints one JSON object.
 """
 

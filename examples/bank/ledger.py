@@ -32,7 +32,7 @@ class UnknownAccount(LookupError):
 
 
 class InsufficientFunds(ValueError):
-    """The account holds less than is to be taken from it."""
+    """The account holds less than the withdrawal."""
 
 
 def create_books(path: Path, opening_cents: Iterable[tuple[str, int]]) -> None:

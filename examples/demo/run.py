@@ -104,7 +104,7 @@ def _load(
             finished.result()
     finally:
         for _ in _taken_from(waiting):
-            pass  # after an error nobody starts another call
+            pass  # after an error no thread starts another call
     return answers
 
 

@@ -22,7 +22,7 @@ _START_S = 300.0
 
 def environment(directory: Path) -> dict[str, str]:
     """Return the environment of Spark's processes: our Python, our modules."""
-    # Somebody's own configuration could hide the lines of logs that are waited for.
+    # A user's own configuration could hide the log lines that are waited for.
     inherited = {name: value for name, value in os.environ.items() if name != "SPARK_CONF_DIR"}
     # What the sessions of the books open by: read by driver and executors, in no plan.
     secret = directory / "session-secret"

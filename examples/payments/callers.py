@@ -35,7 +35,7 @@ class Callers:
     """Pay all payments twice: by the services, and by the naive one."""
 
     def __init__(self, payments: Sequence[Payment], kills: int = 1) -> None:
-        """Nobody calls yet. ``kills``: so many are waited for, as the payments go on."""
+        """Start no call yet. ``kills``: how many kills are waited for, as the payments go on."""
         self._payments = payments
         self.told: list[tuple[str, int, int, int]] = []
         self.naive_told: list[tuple[str, int, int, int]] = []
@@ -60,11 +60,11 @@ class Callers:
 
     @property
     def waits(self) -> bool:
-        """Whether some of the payments wait for somebody to be killed."""
+        """Whether some of the payments wait for a process to be killed."""
         return not all(each.is_set() for each in self._kills)
 
     def killed(self) -> None:
-        """Let the next part go on: somebody is being killed."""
+        """Let the next part go on: a process is being killed."""
         next((each for each in self._kills if not each.is_set()), threading.Event()).set()
 
     def join(self) -> None:

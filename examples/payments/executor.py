@@ -57,7 +57,7 @@ class _Ledger:
         self.execute(_ENTER, account, said["request"], kind, cents)
 
     def tell(self, account: str, kind: str, said: dict[str, Any], **more: Any) -> None:
-        """Tell whoever has an account, and the views."""
+        """Tell the executor that has an account, and the views."""
         self._effects.publish(ACCOUNTS, publishing(kind, said, **more), key=account)
 
     def decide(self, said: dict[str, Any], why: str, fee: int = 0) -> None:
@@ -83,7 +83,7 @@ def _pay(ledger: _Ledger, said: dict[str, Any]) -> None:
     if whole > balance - held + overdraft:
         ledger.decide(said, "not covered")
     elif said["cents"] > LARGE:
-        # What it may need later, nobody else gets.
+        # Cents that it may need later go to no other payment.
         ledger.move(source, held=whole)
         ledger.tell(said["destination"], "ask", said)
     else:
@@ -124,7 +124,7 @@ def _settle(ledger: _Ledger, said: dict[str, Any]) -> None:
 
 def _incoming(ledger: _Ledger, said: dict[str, Any]) -> None:
     cents, account = said["cents"], said["destination"]
-    # Whom nobody opened an account for has one once he is paid: no money is lost.
+    # A payment to an unknown account opens it: no money is lost.
     ledger.execute(f"{_OPEN} ON CONFLICT (name) DO NOTHING", account, 0, 0, 0, 0)
     ledger.move(account, cents, coming=-cents if cents > LARGE else 0)
     ledger.enter(account, said, "incoming", cents)

@@ -37,7 +37,7 @@ _WORDS = ("rent", "tea", "books", "lamp", "train", "garden", "music", "paint", "
 
 
 class Account(NamedTuple):
-    """An account as it is opened, in cents. ``cap``: it takes no large payment beyond that."""
+    """A new account, in cents. ``cap``: it takes no large payment beyond that."""
 
     name: str
     opening: int

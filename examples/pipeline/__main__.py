@@ -111,7 +111,7 @@ def _run(
 
 
 def _until_at_work(fleet: Fleet, name: str, callers: Callers, answered: int) -> None:
-    """Wait until a process has something under way; the service that is called: so many calls."""
+    """Wait until a process has work in progress; the called service: so many calls."""
     end, before = time.monotonic() + _WITHIN_S, charged(fleet.billing)
     while time.monotonic() < end:
         if name == "rides":

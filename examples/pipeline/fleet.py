@@ -91,7 +91,7 @@ class SparkDriver:
 
     @property
     def at_work(self) -> bool:
-        """Whether a micro-batch is under way: begun, and not noted as done."""
+        """Whether a micro-batch is in progress: begun, and not noted as done."""
         return self._newest("offsets") > self._newest("commits")
 
     def start(self) -> None:

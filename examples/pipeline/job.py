@@ -91,7 +91,7 @@ def _session(directory: Path) -> SparkSession:
 
 def _listen(told: threading.Event) -> None:
     if not sys.stdin.readline():
-        # Whoever started it is gone.
+        # Its parent process ended.
         os._exit(1)
     told.set()
 

@@ -41,7 +41,7 @@ def bank() -> bank_pb2_grpc.BankStub:
 
 
 def pay(request: WSGIRequest, order: int) -> JsonResponse:
-    """Pay an order, once: its number is the key, whoever asks, and however often."""
+    """Pay an order once: its number is the key of every request, from any user."""
     payment = bank_pb2.DepositRequest(reference=f"order {order}", account="alice", cents=500)
     receipt = bank().Deposit(payment, timeout=10, metadata=[rifl.key(f"order {order}")])
     return JsonResponse({"entry": receipt.entry})

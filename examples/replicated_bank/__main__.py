@@ -52,7 +52,7 @@ def main() -> int:
         server = grpc.server(
             ThreadPoolExecutor(_THREADS),
             interceptors=[replica.interceptor()],
-            # A replica that comes back takes its own port, and nobody shares it.
+            # A replica that comes back takes its own port, and no process shares it.
             options=[("grpc.so_reuseport", 0)],
         )
         bank = replica.servicer(MemoryBank)
@@ -63,7 +63,7 @@ def main() -> int:
         replica.start()
         print(f"listening {options.listen}", flush=True)
         if stat.S_ISFIFO(os.fstat(0).st_mode):
-            # Whoever started this holds the other end: it is not to be outlived.
+            # The parent process holds the other end: this process must not outlive it.
             threading.Thread(target=_await_end, args=(over,), daemon=True).start()
         # In steps: a signal's handler runs when this thread is awake.
         while over.empty():

@@ -107,7 +107,7 @@ def _kill_leaders(
         except NoLeader:
             if not held:
                 raise
-            # Stopped inside a commit it keeps the lock of the log's file: nobody can
+            # Stopped inside a commit it keeps the lock of the log's file: no replica can
             # write until it goes on. A log in Redis or etcd has no such lock.
             group.resume(leader)
             console.print("     the stopped leader held the log's lock", style="dim")

@@ -78,7 +78,7 @@ class Load:
     ) -> None:
         self._ending.set()
         if kind is not None:
-            # Nobody waits for what is under way.
+            # No thread waits for the calls in flight.
             self._channel.close()
         for thread in self._threads:
             thread.join()
@@ -130,7 +130,7 @@ class Load:
         try:
             while not self._ending.is_set():
                 self._call(dice)
-        except BaseException as error:  # noqa: BLE001 - told by whoever waits
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
             self._failure = error
 
     def _call(self, dice: random.Random) -> None:
@@ -189,7 +189,7 @@ class Load:
                 bank_pb2.BalanceRequest(account=account), timeout=_CALL_TIMEOUT_S
             ).balance_cents
             finals.append((account, version, cents))
-        # When an effect was, nobody saw; it was not before its call.
+        # The time of an effect is not known; it was not before its call.
         events = []
         for event in self._history.events:
             events.append(event)

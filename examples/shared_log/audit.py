@@ -63,7 +63,7 @@ def audit(publishers: Sequence[str], count: int, views: Mapping[Path, str]) -> A
         gaps = [after - before for before, after in pairwise(times)]
         longest_gap_s = max([longest_gap_s, *gaps])
     for followers in orders.values():
-        # Whoever follows one stream sees one order.
+        # All followers of one stream see one order.
         reordered += sum(each != followers[0] for each in followers[1:])
     return Audit(
         published=sum(each.total() for each in expected.values()),
@@ -83,7 +83,7 @@ def _torn(
     views: Mapping[Path, str],
     parts: Mapping[Path, Counter[tuple[str, int]]],
 ) -> int:
-    """Count transactions of which somebody has a part, and not all that is in its stream."""
+    """Count transactions of which a follower has a part, and not all that is in its stream."""
     torn = 0
     for publisher in publishers:
         for seq in range(1, count + 1):
@@ -105,7 +105,7 @@ def _rows(path: Path) -> list[tuple[int, str, float]]:
 
 
 def _named(text: str) -> tuple[str, int, int]:
-    """Return publisher, seq and place; of what was never to be seen, what nobody expects."""
+    """Return publisher, seq and place; for an unknown text, values that no publisher sends."""
     words = text.split(" ")
     try:
         return words[0], int(words[1]), int(words[2])
