@@ -1,7 +1,7 @@
 """The delays: of the player beside a bare fan-out, of applying beside Kafka and Redis Streams.
 
-Transactions of ten keys of a kilobyte over 1 to 20 targets, each with a SQLite file; one is under
-way at a time, the next is published a while after the last was applied by all its targets.
+Transactions of ten keys of a kilobyte over 1 to 20 targets, each with a SQLite file. One is in
+flight at a time; the next is published a while after the last was applied by all its targets.
 
 - *Player delay*: from a message's dispatch by the player to its handler's start; of the fan-out,
   from before the first is sent. The handlers do nothing.

@@ -32,7 +32,7 @@ _MANAGER = (
 )
 # What is tried, each by itself.
 OPTIONS: dict[str, tuple[str, ...]] = {
-    "as it is": (),
+    "unchanged": (),
     "workers not reused": ("spark.python.worker.reuse=false",),
     "Unix sockets": ("spark.python.unix.domain.socket.enabled=true",),
     "one shuffle partition": ("spark.sql.shuffle.partitions=1",),

@@ -63,7 +63,7 @@ class GroupStore(EmbeddedStore):
 
     - 1, 3: ``finish`` lets an answer leave before its entry is in the log only if
       ``Leader.place`` says FAST.
-    - 4: ``step_down`` ends every waiting answer as DEPOSED and lets go of the state.
+    - 4: ``step_down`` ends every waiting answer as DEPOSED and drops the state.
     - 9: an attempt is settled only when its entry is in the log. So a duplicate of an
       unsynced operation waits for that, and what it is answered is synced.
     - 10: a read is answered when what it conflicts with is synced and, after that, the
