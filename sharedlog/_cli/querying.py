@@ -75,7 +75,7 @@ def _listed(log: Log, arguments: argparse.Namespace) -> None:
 
 
 def _object(query: Query, tasks: int, read: int | None, end: int) -> dict[str, Any]:
-    """Return a query for programs; None where it has never written, or has no hold."""
+    """Return a query for programs; None if it has never written, or has no hold."""
     writes = query.plan > 0
     return {
         "name": query.name,

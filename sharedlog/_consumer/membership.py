@@ -45,24 +45,24 @@ class Membership:
         self.longest_run_s: Callable[[], float] = lambda: 0.0
         # Done beside it, as often.
         self.beside: Callable[[], None] = lambda: None
-        # Why this process is to stop: the consumer follows other streams by now.
+        # Why this process must stop: the consumer follows other streams by now.
         self.error: LogError | None = None
 
     def join(self) -> None:
-        """Become a member; raises ``InvalidRequest`` where the consumer runs as another one."""
+        """Become a member; raises ``InvalidRequest`` if the consumer runs as another one."""
         says = json.dumps({"host": socket.gethostname(), "pid": os.getpid()}).encode()
         self._says = says
         self._place.run(join(self._name, self.who, says, self._streams, self._term_s))
 
     def start(self) -> None:
-        """Have a thread say it again and again."""
+        """Start a thread that renews the membership."""
         self._thread = threading.Thread(
             target=self._renew, name=f"sharedlog-consumer-{self._name}", daemon=True
         )
         self._thread.start()
 
     def part(self) -> None:
-        """Be none any more; idempotent. Raises ``LogError`` where the log is not told."""
+        """End the membership; idempotent. Raises ``LogError`` if the log does not learn of it."""
         self._closing.set()
         if self._thread is not None:
             self._thread.join()

@@ -385,7 +385,7 @@ class PostgresLane:
                 yield lambda statement, given: cursor.execute(statement.encode(), given)
 
     def _check(self) -> None:
-        """Have all be as our statements need it; ``Failed`` where a handler ended the transaction.
+        """Restore what our statements need; ``Failed`` if a handler ended the transaction.
 
         One round trip: constraints are checked, and what handlers have set is put back.
         """
@@ -415,7 +415,7 @@ class PostgresLane:
         (calling.add if has else calling.discard)(tag)
 
     def _refused(self, error: psycopg.Error) -> None:
-        """Raise ``Failed`` where the server said that nothing is committed."""
+        """Raise ``Failed`` if the server said that nothing is committed."""
         state, status = error.sqlstate, self._opened().info.transaction_status
         # Before its COMMIT it is known, too, of an error that says little.
         said = state is not None and not state.startswith(("08", "57P", "XX"))

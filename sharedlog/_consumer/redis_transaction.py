@@ -88,7 +88,7 @@ class RedisTransaction(redis.client.Pipeline):
         self._in_flight.release()
 
     def taken(self) -> list[Command]:
-        """Return what the handler has queued; raises ``Failed`` where it hid an end."""
+        """Return what the handler has queued; raises ``Failed`` if it hid an end."""
         if self._ended is not None:
             why = "the handler has hidden the end of its transaction, or left a command in flight"
             raise Failed(why, counts=counts(self._ended, by_redis)) from self._ended

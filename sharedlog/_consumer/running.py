@@ -305,7 +305,7 @@ class Runner:
         """Return a message; raises ``Failed`` if no process can read it.
 
         What only this process cannot read is not given up: raises ``NewerFormat``, and
-        ``SealedMessage`` where it was started without the key.
+        ``SealedMessage`` if it was started without the key.
         """
         try:
             message = self._message(each)

@@ -16,7 +16,7 @@ class Alchemy:
     def __init__(self, kind: str, connection: Any) -> None:
         """``kind``: of SQLAlchemy's dialects. ``connection``: lent, by one loan after the other.
 
-        Raises ``InvalidRequest`` where SQLAlchemy is not there.
+        Raises ``InvalidRequest`` if SQLAlchemy is not there.
         """
         try:
             import sqlalchemy

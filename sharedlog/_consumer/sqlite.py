@@ -535,12 +535,12 @@ class HandlersConnection(Connection):
         return self.cursor().executemany(*given)
 
     def check(self) -> None:
-        """Raise ``InvalidRequest`` where a statement would commit by itself."""
+        """Raise ``InvalidRequest`` if a statement would commit by itself."""
         if self.owned.lent and not self.in_transaction:
             raise InvalidRequest(_LOST) from self.lost_by
 
     def raised(self, error: sqlite3.Error) -> None:
-        """Note what a statement raised; ``InvalidRequest`` where it was refused by us."""
+        """Note what a statement raised; ``InvalidRequest`` if it was refused by us."""
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_AUTH:
             raise InvalidRequest(f"{_OURS}, and writes its table ({error})") from error
         noted(error)

@@ -118,7 +118,7 @@ class Table:
             raise self.fenced(execute, tag, number)
 
     def move(self, execute: Execute, tag: str, checkpoint: Checkpoint) -> None:
-        """Write the checkpoint, before the commit; ``Fenced``: it is not to be committed."""
+        """Write the checkpoint, before the commit; ``Fenced``: it must not be committed."""
         number, position, seq, intent, *_ = checkpoint
         moved = (str(position or ""), seq, intent, self._name, tag, number)
         if execute(self._of(_COMMIT), moved).rowcount != 1:

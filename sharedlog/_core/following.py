@@ -206,7 +206,7 @@ class Follower:
     def move(self, now_us: int, *, idle: bool) -> Rule[None]:
         """Have the log know what is done. ``idle``: and through where there was nothing to do.
 
-        Raises ``HoldMoved``, ``TrimmedLog`` where a hold was dropped.
+        Raises ``HoldMoved``, ``TrimmedLog`` if a hold was dropped.
         """
         places: dict[str, Position | None] = {}
         moved = dict(self._waiting.moved)

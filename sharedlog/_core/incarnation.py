@@ -32,8 +32,8 @@ def new_log(incarnation: str) -> dict[str, bytes]:
 def read_incarnation(expected: str | None = None) -> Rule[str]:
     """Return the log's incarnation; raises ``LogForked`` if another one is expected.
 
-    Raises ``NoSuchLog`` where an engine has rows or keys of something else, ``NewerFormat``
-    where a newer release made the log, ``CorruptLog`` where either makes no sense.
+    Raises ``NoSuchLog`` if an engine has rows or keys of something else, ``NewerFormat``
+    if a newer release made the log, ``CorruptLog`` if either makes no sense.
     """
     found = yield Get((INCARNATION, _FORMAT))
     name, version = found[INCARNATION], found[_FORMAT]

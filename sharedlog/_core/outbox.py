@@ -85,8 +85,8 @@ def judge(box: Box, log: Mark) -> None:
     """Hold what the log has against what the outbox has there.
 
     ``log`` was read before ``box``, which was asked for that message. Raises ``OutboxWentBack``
-    where the outbox lacks what the log has, or has another one in its place, and
-    ``PredecessorMismatch`` where the log lacks what it had acknowledged.
+    if the outbox lacks what the log has, or has another message in its place, and
+    ``PredecessorMismatch`` if the log lacks what it had acknowledged.
     """
     if log.seq < box.done.seq:
         raise PredecessorMismatch(

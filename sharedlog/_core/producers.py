@@ -70,7 +70,7 @@ class NewMessage(NamedTuple):
 class Appended(NamedTuple):
     """``lsn``: of the append's last entry; ``first``: of its first one.
 
-    ``first`` is None where the answer was kept from an earlier arrival. ``checksum``: of that
+    ``first`` is None if the answer was kept from an earlier arrival. ``checksum``: of that
     last entry, as positions have it.
     """
 

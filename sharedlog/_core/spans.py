@@ -88,7 +88,7 @@ def pend_under(
 ) -> Rule[Pended]:
     """Append as ``pend`` does, while these conditions hold, too; ``name``: for whom.
 
-    Raises ``Refused`` where one of them does not, or the spans are not as ``opened`` says.
+    Raises ``Refused`` if one of them does not, or the spans are not as ``opened`` says.
     """
     fresh = sorted({tag for each in messages for tag in each.tags} - set(opened))
     keys = [span_key(producer.id, tag) for tag in fresh]

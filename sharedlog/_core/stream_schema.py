@@ -29,7 +29,7 @@ class StreamSchema(NamedTuple):
 
 
 def declare_schema(stream: str, schema: StreamSchema) -> Rule[None]:
-    """Have a stream's values be so from now on; raises ``SchemaChanged`` where they are others."""
+    """Have a stream's values be so from now on; raises ``SchemaChanged`` if they are others."""
     check_name(stream)
     key = _PREFIX + stream
     while True:

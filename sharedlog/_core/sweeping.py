@@ -69,7 +69,7 @@ class Silences(Generic[_Who, _Sign]):
 def unfinished() -> Rule[dict[int, int]]:
     """Return the producers that have something pending, each with its highest seq.
 
-    Not those whose home is a consumer's store: what it has committed is not to be rolled back.
+    Not those whose home is a consumer's store: what it has committed must not be rolled back.
     """
     opened = [int(key.removeprefix(OPEN)) for key in (yield Scan(OPEN))]
     ids = [each for each in opened if each < FIRST_TASK]

@@ -149,7 +149,7 @@ def count(seat: Seat) -> Rule[None]:
 
 
 def check_store(seat: Seat) -> Rule[None]:
-    """Move a row to where it is; raises ``TargetUnavailable`` where the store moves none."""
+    """Move a row to where it is; raises ``TargetUnavailable`` if the store moves none."""
     key = seat.feed.connects_key(seat.tag)
     row = (yield FetchRows((key,)))[key]
     yield MoveTargetRows((RowMove(key, row, row or pack_connects(seat.connects)),))

@@ -45,7 +45,7 @@ def append_within(within: Within) -> Rule[Lsns]:
     """Append as the next of all such transactions.
 
     To be carried out in the application's transaction, under the lock. Raises ``Fenced``, and
-    ``LogForked`` where that database holds another log.
+    ``LogForked`` if that database holds another log.
     """
     messages, fence = within.messages, within.fence
     if not messages:

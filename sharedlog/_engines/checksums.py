@@ -56,7 +56,7 @@ def value_of(key: str, found: object) -> bytes:
 
 
 def values_of(found: Mapping[str, bytes | None]) -> dict[str, bytes | None]:
-    """Return the values of what a store keeps, None where it is nothing; see ``value_of``."""
+    """Return the values of what a store keeps, None if it is nothing; see ``value_of``."""
     return {key: None if one is None else value_of(key, one) for key, one in found.items()}
 
 

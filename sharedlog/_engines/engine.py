@@ -34,9 +34,9 @@ class Engine(Protocol):
     5. A key that was put with a term is absent once that is over by the engine's own clock: in
        the commit that judges it, and in each read. Never early, as far as that clock goes.
 
-    Whatever a store's own errors are, an engine raises ``LogError``s: ``LogUnavailable`` where it
+    Whatever a store's own errors are, an engine raises ``LogError``s: ``LogUnavailable`` if it
     is not known whether a commit happened (its kind ``LogFull``: it did not, for lack of room),
-    ``CorruptLog`` where what is there is not what was written, a key's value too, ``TrimmedLog``.
+    ``CorruptLog`` if what is there is not what was written, a key's value too, ``TrimmedLog``.
     """
 
     @property

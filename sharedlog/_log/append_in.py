@@ -11,7 +11,7 @@ from sharedlog._log.place import Place
 
 
 def joining(place: Place) -> Joining:
-    """Return the engine; raises ``WrongTransaction`` where no application has its database."""
+    """Return the engine; raises ``WrongTransaction`` if no application has its database."""
     engine = place.engine
     if not isinstance(engine, Joining):
         raise WrongTransaction(

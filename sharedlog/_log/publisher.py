@@ -41,9 +41,9 @@ class Publisher:
     def publish(self, message: Placed) -> Position:
         """Append a message, and return its position.
 
-        Raises ``AppendUnknown`` where the log does not say in time whether it has it; what
+        Raises ``AppendUnknown`` if the log does not say in time whether it has it; what
         refuses it; ``ReentrantUse`` within another one of this thread; and ``LogUnavailable``
-        with ``appended`` False where it is not there.
+        with ``appended`` False if it is not there.
         """
         if message.size > self._appender.most_bytes:
             raise InvalidRequest(

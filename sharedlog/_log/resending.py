@@ -43,8 +43,8 @@ def until_known(
 
     ``unknown``: an attempt was made before, and not answered. ``full``: called where there is no
     room to find out what became of that; whether it is known now that it did not happen.
-    Raises ``Unknown`` where that is not known at the end of the log's time, or when the log is
-    closed; ``LogUnavailable`` (of a closed log ``LogStopped``) with ``appended`` False where no
+    Raises ``Unknown`` if that is not known at the end of the log's time, or when the log is
+    closed; ``LogUnavailable`` (of a closed log ``LogStopped``) with ``appended`` False if no
     attempt arrived. A full store is told at once.
     """
     end = time.monotonic() + place.timeout_s

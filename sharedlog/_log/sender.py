@@ -71,7 +71,7 @@ class Sender:
     ) -> None:
         """Send what is the producer's next seq; ``done`` is called with the answer.
 
-        Raises ``Unknown`` where there is none in time; ``settle`` then asks again.
+        Raises ``Unknown`` if there is none in time; ``settle`` then asks again.
         """
         producer, seq = self.granted(), self.seq + 1
         self._send(_Act(lambda: rule(producer, seq), lambda found: done(producer, found), seq))

@@ -72,7 +72,7 @@ class Leading:
     async def run(self, closing: asyncio.Event) -> None:
         """Lead whenever it has the duty, until it is to end.
 
-        Raises ``LogStopped`` where the log was closed, or is of no use to this process any more,
+        Raises ``LogStopped`` if the log was closed, or cannot be used any more by this process,
         and what ended a part of it, which would not begin again. Another process can lead then.
         """
         took_s = asyncio.get_running_loop().time()

@@ -96,7 +96,7 @@ class Access:
         self._known = settings.allow, tokens
 
     def caller(self, context: Context) -> Caller:
-        """Return who calls; raises ``NotAllowed`` where a token is asked for and none is shown."""
+        """Return who calls; raises ``NotAllowed`` if a token is asked for and none is shown."""
         peers = _peers(context.auth_context())
         allow, tokens = self._known
         token = None

@@ -44,7 +44,7 @@ class Requests:
         return stream
 
     def placed(self, message: pb.NewMessage) -> Placed:
-        """Return a message to be appended; raises ``InvalidRequest`` where none could read it."""
+        """Return a message to be appended; raises ``InvalidRequest`` if none could read it."""
         tag = message.tag
         stream = self.stream_of_tag(tag)
         envelope = check(message.envelope)

@@ -70,7 +70,7 @@ class LogServer:
         self.address = ""
 
     async def start(self) -> None:
-        """Listen, at ``address``; raises ``OSError`` or ``RuntimeError`` where it cannot."""
+        """Listen, at ``address``; raises ``OSError`` or ``RuntimeError`` if it cannot."""
         options = self._options
         limits = options.settings.limits
         self._followers = Followers(

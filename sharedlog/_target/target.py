@@ -76,7 +76,7 @@ class ServedTarget:
         self.rows = calls.rows
 
     def check_store(self, told: str) -> None:
-        """Raise ``OtherStore`` where a player's deliveries follow an index of another store."""
+        """Raise ``OtherStore`` if a player's deliveries follow an index of another store."""
         mine = self.rows.store_id
         if told and told != mine:
             raise OtherStore(f"the target's store is {mine}, and deliveries were begun in {told}")
@@ -229,8 +229,8 @@ class Seats(Generic[_Lock]):
     def hanging(self, feed: Feed, tag: str, place: Position) -> RowCall | None:
         """Return the run of a message that its player passes over; None: it does not run.
 
-        Raises ``TargetUnavailable`` where it is not to be abandoned: each that hangs holds what it
-        holds, a thread at least.
+        Raises ``TargetUnavailable`` if it must not be abandoned: each that hangs keeps its
+        resources, at least a thread.
         """
         with self._lock:
             found = self._seats.get((feed, tag))

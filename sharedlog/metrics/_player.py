@@ -34,10 +34,9 @@ class PrometheusPlayerObserver(PlayerObserver):
     Names begin with ``sharedlog_target_``, and every metric has the labels ``player`` and
     ``target``: ``_state`` (1 for the ``state`` that it is in), ``_lag_entries``, ``_queued``,
     ``_in_flight``, ``_taken_total``, ``_troubles_total`` by ``cause``, ``_stops_total`` by ``why``,
-    ``_dead_letters_total``; and of deliveries ``_deliveries_total``, ``_redeliveries_total``,
-    ``_delivery_seconds`` (from when a message was sent until it was taken) and ``_apply_seconds``
-    (from when it was appended, by the clocks of two machines). Of players that do not lead there
-    is nothing.
+    ``_dead_letters_total``. Of deliveries: ``_deliveries_total``, ``_redeliveries_total``,
+    ``_delivery_seconds`` (from the sending of a message until it is done) and ``_apply_seconds``
+    (from its append, by the clocks of two machines). Players that do not lead have no values.
 
     Thread-safe. Raises ``ValueError`` for a registry that has the same metrics already.
     """

@@ -137,7 +137,7 @@ def columns_of(of: StreamSchema | None) -> Columns:
 def schema_of(place: Place, stream: str, values: ValueOptions) -> StreamSchema | None:
     """Return how a stream's values are columns: as options say, or as it was declared.
 
-    None: they are raw, or were not. Raises ``ValueError``, and ``SchemaChanged`` where it was
+    None: they are raw, or were not. Raises ``ValueError``, and ``SchemaChanged`` if it was
     declared otherwise.
     """
     if values.format == "raw":

@@ -62,7 +62,7 @@ def first_offset(tags: Sequence[str], incarnation: str, start: Start) -> Rule[Of
 def ranges_of(tags: Sequence[str], start: Offset, end: Offset, entries: int) -> Rule[list[Range]]:
     """Return what tasks read, each a range, of what was committed between two offsets.
 
-    Raises ``LogForked`` where they are of different logs.
+    Raises ``LogForked`` if they are of different logs.
     """
     if end.lsn <= start.lsn:
         return []

@@ -225,7 +225,7 @@ def commit(place: Place, options: SinkOptions, results: Sequence[TaskResult]) ->
 def check_again(closed: Closed, results: Sequence[TaskResult]) -> None:
     """Have a batch that was committed before be the same one, or say that it is not.
 
-    Raises ``AlreadyCommitted`` where nothing but another write under the name explains that: of a
+    Raises ``AlreadyCommitted`` if nothing but another write under the name explains that: of a
     job, and where one run wrote both, which runs no micro-batch twice.
     """
     query, ticket, told = closed.query, results[0].ticket, batch_of(results)

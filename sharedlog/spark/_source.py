@@ -186,7 +186,7 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
         return first.json()
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
-        """Return through where the next micro-batch reads; ``start`` where there is nothing."""
+        """Return through where the next micro-batch reads; ``start`` if there is nothing."""
         planner = self._plan()
         self._follow()
         self._renew()
@@ -291,7 +291,7 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
 def read_range(options: SourceOptions, partition: InputPartition) -> Iterator[Any]:
     """Yield a range's messages as Arrow batches.
 
-    Raises ``LogForked`` where this machine's log is another one, ``TrimmedLog``, ``SealedMessage``.
+    Raises ``LogForked`` if this machine's log is another one, ``TrimmedLog``, ``SealedMessage``.
     """
     if not isinstance(partition, LogRange):
         if partition.value is None:

@@ -121,7 +121,7 @@ class TaskWriter:
     def write(self, messages: Iterable[RowMessage]) -> TaskResult:
         """Append them all; of a batch that is committed already nothing, and it is told so.
 
-        Raises ``Fenced`` once another plan took over; ``LogUnavailable`` where the log does not
+        Raises ``Fenced`` once another plan took over; ``LogUnavailable`` if the log does not
         say in time what became of an append: nothing commits it then.
         """
         if self._attempt.replayed:

@@ -38,7 +38,7 @@ class TakeStore(NamedTuple):
 class Resend(NamedTuple):
     """T6: send again the handlers' calls that have no answer, of messages behind the checkpoint.
 
-    Raises ``StoreAway`` where a service is away.
+    Raises ``StoreAway`` if a service is away.
     """
 
     tag: str

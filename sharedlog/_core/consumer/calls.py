@@ -151,7 +151,7 @@ class ShardCalls:
     def make(self, position: Position, number: int, wanted: Wanted) -> Calling[bytes]:
         """T6: make a message's call of this number, or return the answer that it has.
 
-        Raises ``CallMismatch`` where it was another one when the handler ran before, and
+        Raises ``CallMismatch`` if it was another one when the handler ran before, and
         ``Unanswered``.
         """
         target, method, request, timeout_s, metadata = wanted
@@ -183,7 +183,7 @@ class ShardCalls:
     def resend(self) -> Calling[None]:
         """T6: send again what has no answer, before anything else is done.
 
-        Raises ``Unanswered`` where a service is away. What is refused is for the handler, when
+        Raises ``Unanswered`` if a service is away. What is refused is for the handler, when
         it runs again.
         """
         for call in list(self._calls.values()):

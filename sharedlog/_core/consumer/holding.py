@@ -47,7 +47,7 @@ class ShardHold:
     ) -> Rule[Position | int]:
         """Take the hold, and return where to go on; ``begins``: of a consumer that is new.
 
-        Raises ``StoreWentBack`` where it is further on than the checkpoint, and ``TrimmedLog``.
+        Raises ``StoreWentBack`` if it is further on than the checkpoint, and ``TrimmedLog``.
         """
         position = checkpoint.position
         start = (yield from self._start(begins)) if position is None else position

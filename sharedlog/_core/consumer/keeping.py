@@ -266,7 +266,7 @@ def went_back(
 ) -> Rule[StoreWentBack]:
     """Return the error of a store that has less than was done.
 
-    Raises ``Fenced`` where it is this process that is behind: a successor was further on.
+    Raises ``Fenced`` if it is this process that is behind: a successor was further on.
     """
     key = fence_key(fence.name)
     check_fence(fence, (yield Get((key,)))[key])

@@ -35,7 +35,7 @@ class Seen(NamedTuple):
     """A consumer as one moment has it.
 
     ``members``: what each says of itself; ``owners``: of shards; ``stopped``: why shards are;
-    ``resumed``: those that an operator lets go on; ``streams``: None where it never ran.
+    ``resumed``: those that an operator lets go on; ``streams``: None if it never ran.
     """
 
     members: Mapping[str, bytes]
@@ -124,7 +124,7 @@ def look(name: str) -> Rule[Seen]:
 
 
 def check_follows(name: str, stream: str) -> Rule[None]:
-    """Raise ``InvalidRequest`` where a consumer is known, and follows other streams."""
+    """Raise ``InvalidRequest`` if a consumer is known, and follows other streams."""
     seen = yield from look(name)
     if seen.streams is None:
         return
@@ -143,7 +143,7 @@ def all_consumers() -> Rule[list[str]]:
 def join(name: str, who: str, says: bytes, streams: bytes, term_s: float) -> Rule[None]:
     """Become a member, for a term; ``streams``: what the consumer follows.
 
-    Raises ``InvalidRequest`` where it runs and follows others.
+    Raises ``InvalidRequest`` if it runs and follows others.
     """
     while True:
         seen = yield from look(name)
@@ -166,7 +166,7 @@ def join(name: str, who: str, says: bytes, streams: bytes, term_s: float) -> Rul
 
 
 def renew(name: str, who: str, says: bytes, streams: bytes, term_s: float) -> Rule[None]:
-    """Stay a member for another term; raises ``InvalidRequest`` where the consumer is another."""
+    """Stay a member for another term; raises ``InvalidRequest`` if the consumer is another."""
     put = Put(_key(name, "member", who), says, term_s=term_s)
     try:
         yield Commit((Condition(_streams_key(name), streams),), (put,))

@@ -67,7 +67,7 @@ def reset(
 ) -> Rule[int]:
     """Have shards go on elsewhere, under a new epoch, which is returned (T6).
 
-    Raises ``InvalidRequest`` where a process has one of them, ``LogForked``, and ``TrimmedLog``.
+    Raises ``InvalidRequest`` if a process has one of them, ``LogForked``, and ``TrimmedLog``.
     """
     kept = {done_key(name, tag) for tag in starts}
     if any((yield Get(tuple(kept))).values()):

@@ -45,7 +45,7 @@ class Outputs:
         self.size = 0
 
     def add(self, message: Placed) -> None:
-        """Take a message; raises ``InvalidRequest`` where there is no room for it."""
+        """Take a message; raises ``InvalidRequest`` if there is no room for it."""
         bounds, (messages, size) = self._bounds, self._most
         fresh = message.tag not in self._spread
         if fresh:

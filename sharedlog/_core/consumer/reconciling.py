@@ -17,7 +17,7 @@ from sharedlog._core.steps import Get, Rule
 
 
 def check_place(position: Position | None) -> Rule[None]:
-    """Raise ``LogForked`` where this log has something else at a store's position, or nothing.
+    """Raise ``LogForked`` if this log has something else at a store's position, or nothing.
 
     Before anything is appended: each take-over raises the log's number, so that the number tells
     no more that the log is an older one. The next read tells what was trimmed.
@@ -33,7 +33,7 @@ def reconcile(producer: str, hold_key: str, fence: Fence, checkpoint: Checkpoint
     """Have the producer's name go on from what the store says, where it was forgotten.
 
     Told by the name and by the hold, of which neither is there: the hold is made before the first
-    output is. Raises ``LogForked`` where the log has fewer outputs than were acknowledged, and was
+    output is. Raises ``LogForked`` if the log has fewer outputs than were acknowledged, and was
     not told to forget them; ``Fenced``.
     """
     # Nothing begins before the log has acknowledged what was (T3): so all but the intent was.

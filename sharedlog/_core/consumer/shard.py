@@ -122,7 +122,7 @@ class Shard:
         """T1, in its order; the lease, whose number is the fence's, was taken before.
 
         ``gone``: what became of who had it.
-        Raises ``Fenced`` where the store has a higher number, ``StoreWentBack``, ``LogForked``
+        Raises ``Fenced`` if the store has a higher number, ``StoreWentBack``, ``LogForked``
         and ``TrimmedLog``: before anything is appended where the log is another one.
         """
         self._taken = False
@@ -232,7 +232,7 @@ class Shard:
         return Done(self._hold, self.checkpoint.position)
 
     def _unless_behind(self, rule: Asked[_T]) -> Asked[_T]:
-        """Carry a rule out, whose ``TrimmedLog`` is ``Fenced`` where it is this process's fault.
+        """Carry a rule out, whose ``TrimmedLog`` is ``Fenced`` if it is this process's fault.
 
         What its successors have done may be trimmed: that is told by the log's fence, read
         afterwards.

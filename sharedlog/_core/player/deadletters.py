@@ -114,7 +114,7 @@ def bury(
 ) -> Rule[Appended]:
     """Append a dead letter: once, whichever player does it, however often.
 
-    Raises ``AlreadyCommitted`` where another one stands under its number, or later ones do.
+    Raises ``AlreadyCommitted`` if another one stands under its number, or later ones do.
     """
     name, number = whose.producer(tag), skipped.number
     highest = yield from highest_of(name)

@@ -21,7 +21,7 @@ _Sent = dict[str, dict[tuple[int, int], Position]]
 class Death(NamedTuple):
     """A process of a target that has ended; of how many messages in flight.
 
-    ``alone``: the only one, by its substream; None where it is not known that it was.
+    ``alone``: the only one, by its substream; None if it is not known that it was.
     """
 
     process: str
@@ -30,7 +30,7 @@ class Death(NamedTuple):
 
 
 class _Lost:
-    """A process that another one has answered after. ``sent``: None where a player that is gone
+    """A process that another one has answered after. ``sent``: None if a player that is gone
     sent it; ``beats``: as another process told of it last, 0: not yet.
     """
 

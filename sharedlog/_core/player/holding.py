@@ -46,7 +46,7 @@ def take_holds(
 ) -> Rule[dict[str, Hold]]:
     """Return a target's hold of each substream; new ones where it was declared to begin.
 
-    ``first``: at this LSN, if it is not 0. Raises ``TrimmedLog`` where one was dropped.
+    ``first``: at this LSN, if it is not 0. Raises ``TrimmedLog`` if one was dropped.
     """
     found: dict[str, Hold] = {}
     for stream in (yield from streams_of(follows.streams)):
@@ -60,7 +60,7 @@ def move_holds(
 ) -> Rule[dict[str, Hold]]:
     """Move a target's holds to what it has acknowledged, or renew them; return the holds.
 
-    Raises ``TrimmedLog`` where an operator dropped one.
+    Raises ``TrimmedLog`` if an operator dropped one.
     """
     places: dict[str, Position | None] = {}
     for tag, hold in held.items():

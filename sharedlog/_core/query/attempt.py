@@ -62,7 +62,7 @@ class TaskAttempt:
         self._joined = yield from join(self.ticket)
 
     def grant(self) -> Rule[None]:
-        """Have a producer from here on; raises ``Fenced`` where the batch is open no more."""
+        """Have a producer from here on; raises ``Fenced`` if the batch is open no more."""
         if self._joined is None:
             raise InvalidRequest(_NOT_IN)
         if self._task is None:

@@ -77,8 +77,8 @@ def close(ticket: Ticket, batch: BatchSummary, *, at_once: int = OPERATIONS) -> 
     """Commit a batch by one marker, with everything that its tasks appended, and nothing else.
 
     Run again, by any program with this ticket, it finds that it did. A batch without rows writes no
-    entry. ``at_once``: conditions and puts that one step may have. Raises ``Fenced`` where another
-    plan took over, ``SpanGone`` where what is pending is not what the tasks told, and as ``join``.
+    entry. ``at_once``: conditions and puts that one step may have. Raises ``Fenced`` if another
+    plan took over, ``SpanGone`` if what is pending is not what the tasks told, and as ``join``.
     """
     key = query_key(ticket.name)
     while True:

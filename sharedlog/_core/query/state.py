@@ -153,7 +153,7 @@ def draw_plan() -> Rule[int]:
 
 
 def find_query(name: str) -> Rule[Query | None]:
-    """Return a query, or None where there is none, or it was forgotten."""
+    """Return a query, or None if there is none, or it was forgotten."""
     value = (yield Get((query_key(name),)))[query_key(name)]
     found = None if value is None else query_of(name, value)
     return None if found is None or found.forgotten else found

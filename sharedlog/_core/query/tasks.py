@@ -69,7 +69,7 @@ def members(name: str | None = None) -> Rule[list[Member]]:
 
 
 def grant_task(joined: Joined, ticket: Ticket, token: bytes) -> Rule[Task]:
-    """Make a producer for a task of a batch that is open; raises ``Fenced`` where it is not.
+    """Make a producer for a task of a batch that is open; raises ``Fenced`` if it is not.
 
     Run again after a lost reply it makes another; the first is removed with the batch.
     """

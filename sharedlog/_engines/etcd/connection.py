@@ -24,7 +24,7 @@ FORMAT = 1
 class Facts(NamedTuple):
     """What a log is at one revision. ``head_revision``: by which the head was written.
 
-    ``removed`` is None where that is not known but by what is there; ``lowest``: the oldest
+    ``removed`` is None if that is not known but by what is there; ``lowest``: the oldest
     append that is there.
     """
 

@@ -272,7 +272,7 @@ class PostgresConnection:
             )
 
     def _continue(self, connection: psycopg.Connection[Any]) -> None:
-        """See that the log's history goes on; raises ``CorruptLog`` where it does not."""
+        """See that the log's history goes on; raises ``CorruptLog`` if it does not."""
         row = connection.execute(
             f"SELECT {self.schema}.continue_1(%s, %s, %s), {self.schema}.history_1()".encode(),
             (self.incarnation, self._copied, self._warn),

@@ -54,7 +54,7 @@ class Applications:
     def run(self, given: Any, check: Work, work: Work) -> None:
         """Work in the transaction of ``given``, which is begun where its driver would do so.
 
-        ``check`` comes before anything of that. Raises ``WrongTransaction`` where there is none,
+        ``check`` comes before anything of that. Raises ``WrongTransaction`` if there is none,
         and for one whose commit would not wait for the disk.
         """
         self._run(_lent(given) or unwrapped(given), check, work)

@@ -22,8 +22,8 @@ def create(path: Path, keys: Mapping[str, bytes] | None = None) -> None:
     """Make an empty log that begins with ``keys``, in one step; durable when this returns.
 
     In a file of its own, which is made, or in a SQLite file that is there: beside the tables of a
-    rifl store, or of an application. Raises ``LogExists`` where there is a log, ``CorruptLog`` for
-    a file that is none of SQLite's, ``LogUnavailable`` where none can be made. Broken off, it
+    rifl store, or of an application. Raises ``LogExists`` if there is a log, ``CorruptLog`` for
+    a file that is none of SQLite's, ``LogUnavailable`` if none can be made. Broken off, it
     leaves a file without a log, and is done again.
     """
     path = path.absolute()
