@@ -94,7 +94,7 @@ def test_a_pattern_that_fits_nothing_is_refused(pattern: str) -> None:
 
 def test_a_claim_that_says_nothing_is_refused() -> None:
     """A mistyped word is an error, not a method that is claimed as any other (DESIGN §9)."""
-    with pytest.raises(ValueError, match="claims"):
+    with pytest.raises(ValueError, match="claim"):
         MethodPolicy(kind="atomic", claim="nver")  # type: ignore[arg-type]
 
 
