@@ -75,7 +75,7 @@ class FaultyPath:
     def drop_answers(self, seconds: float) -> int:
         """Swallow what the server sends for this long, then reset.
 
-        Requests still pass, so handlers run whose answers nobody gets. If the
+        Requests still pass, so handlers run whose answers no client gets. If the
         server said nothing in that time, waits up to a second for it to say
         something. Returns the number of bytes swallowed.
         """
@@ -84,7 +84,7 @@ class FaultyPath:
     def fall_silent(self) -> None:
         """Swallow what the server sends, also to who connects from now on, until ``speak``.
 
-        Nothing is refused and nobody is told, as where a firewall drops packets one way.
+        Nothing is refused and no side is told, as when a firewall drops packets one way.
         """
         self._run(self._fall_silent())
 

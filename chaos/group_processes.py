@@ -132,7 +132,7 @@ class GroupProcesses:
                     return address
             time.sleep(_LOOK_EVERY_S)
         states = {address: self.status(address) for address in self.replicas}
-        raise NoLeader(f"nobody leads after {timeout_s:g} s: {states}; {self.complaints()}")
+        raise NoLeader(f"no replica leads after {timeout_s:g} s: {states}; {self.complaints()}")
 
     def kill(self, address: str) -> None:
         """SIGKILL: it gets no chance to finish anything."""

@@ -1,4 +1,4 @@
-"""Ports for servers, which nobody takes while one of them restarts on its own."""
+"""Ports for servers, which no other process takes while a server restarts on its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 __all__ = ["free_port", "free_ports"]
 
-# Below what the kernel gives to connections and to whoever asks for any port: a port of
+# Below what the kernel gives to connections and to processes that ask for any port: a port of
 # those may be gone by the time a server listens on it, or while it is dead. And low
 # enough for a Redis cluster's bus, which is 10000 above.
 _FIRST, _LAST = 10_240, 22_700
@@ -34,7 +34,7 @@ class _Ports:
         self._next = self._endless(first + 1)
 
     def take(self) -> int:
-        """Return the next of them that nobody listens on."""
+        """Return the next of them that no process listens on."""
         return next(port for port in self._next if _is_free(port))
 
     def _claimed(self) -> tuple[socket.socket, int]:
@@ -65,7 +65,7 @@ _OURS: list[_Ports] = []
 
 
 def free_port() -> int:
-    """Return a port on 127.0.0.1 that nobody listens on now.
+    """Return a port on 127.0.0.1 that no process listens on now.
 
     No other process is given it here while this one lives, and this one not before it
     has asked for some hundreds more: a server that is killed finds it free when it comes

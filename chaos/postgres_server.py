@@ -202,5 +202,5 @@ def _lives(pid: int) -> bool:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return False
-    # What nobody waited for has ended all the same.
+    # A zombie, for which no parent waited, has ended all the same.
     return stat.rpartition(")")[2].split()[0] != "Z"

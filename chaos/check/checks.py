@@ -144,8 +144,8 @@ def _nothing_lost(calls: _Calls, history: History) -> Iterator[Violation]:
 def _nothing_doubled(calls: _Calls, history: History) -> Iterator[Violation]:
     """Nothing promised once has two effects; nothing at all begins after its answer.
 
-    One that a suspended server had begun before may have its effect later: nobody can
-    stop that; or one whose method is never claimed (``unordered``). Where no beginnings are
+    One that a suspended server had begun before may have its effect later, which nothing can
+    stop; or one whose method is never claimed (``unordered``). Where no beginnings are
     recorded, the effects count.
     """
     for call in calls.values():
@@ -162,9 +162,9 @@ def _nothing_doubled(calls: _Calls, history: History) -> Iterator[Violation]:
 
 
 def _answers_identical(calls: _Calls, history: History) -> Iterator[Violation]:
-    """Whoever is told what an operation answered is told the same.
+    """All callers that are told an operation's answer are told the same.
 
-    A stream that is too long to be kept is for who was there, and all others know that.
+    A stream too long to be kept is for the first caller alone, and all others know that.
     """
     for call in calls.values():
         told = [(event["code"], event["value"]) for _, event in call.answers]
@@ -182,7 +182,7 @@ def _labels_honest(calls: _Calls, history: History) -> Iterator[Violation]:
     """Not executed: never an effect, whenever it is. Executed: exactly one."""
     for call in calls.values():
         if not call.start:
-            yield Violation("labels", f"call {call.number}", "happened, and nobody asked for it")
+            yield Violation("labels", f"call {call.number}", "happened, and no caller asked for it")
             continue
         if call.halved:
             text = "half of its request stream was taken for all of it"

@@ -26,12 +26,12 @@ method that is never claimed does. ``outcome`` is the wire's word. ``value`` is
 an ``end`` belongs to a caller that died: it was told nothing.
 
 ``caller`` may stand in a ``start`` and its ``end``: who asks, where several ask under one key;
-``by`` in an ``end``: who answered, where that is nobody who should.
+``by`` in an ``end``: who answered, if that process should not have.
 
 ``unrecorded`` speaks of an ``atomic`` handler that breaks its contract, and whose server could not
 tell the store: it died, or the call was taken over, before. The record is all that tells that such
-a call has run: nobody is promised a true *not executed* of this one. Of any other he is, also
-where the handler broke its contract and its server lived to see it.
+a call has run: no caller is promised a true *not executed* of this one. Of any other it is, also
+if the handler broke its contract and its server lived to see it.
 
 A call whose answer is a stream has ``messages`` in its ``start`` (how many there are to be)
 and in each ``end`` and ``answer``: those that were handed over, each ``[place, version, total]``,

@@ -24,7 +24,7 @@ class Undecided(Exception):
 class Interval(NamedTuple):
     """One operation on an account: when it was asked for and answered.
 
-    ``amount`` None: a read. ``ended`` None: nobody was told, so it may take effect at
+    ``amount`` None: a read. ``ended`` None: no caller was told, so it may take effect at
     any later time or never; ``must`` then says that it did. ``version`` and ``total`` are
     what the account holds after it, as far as that is known.
     """

@@ -30,7 +30,7 @@ def _nothing_lost(log: LogHistory) -> Iterator[Violation]:
     for append in log.appends.values():
         gone = [name for name, *_ in append.messages if name not in log.found]
         if append.acknowledged and gone:
-            yield _of(append, "lost", f"acknowledged, and nobody ever read {gone}")
+            yield _of(append, "lost", f"acknowledged, and no follower ever read {gone}")
 
 
 def _nothing_doubled(log: LogHistory) -> Iterator[Violation]:
@@ -41,7 +41,7 @@ def _nothing_doubled(log: LogHistory) -> Iterator[Violation]:
 
 
 def _labels_honest(log: LogHistory) -> Iterator[Violation]:
-    """What was refused or rolled back is never read; nor what nobody published, or elsewhere."""
+    """No refused, rolled-back or unpublished message is read, and none at another place."""
     known = {each[0]: each for append in log.appends.values() for each in append.messages}
     for append in log.appends.values():
         there = [name for name, *_ in append.messages if name in log.found]
@@ -52,7 +52,7 @@ def _labels_honest(log: LogHistory) -> Iterator[Violation]:
             for name, key in messages:
                 published = known.get(name)
                 if published is None:
-                    yield Violation("labels", name, f"nobody published it; it is at {place}")
+                    yield Violation("labels", name, f"no client published it; it is at {place}")
                 elif published[1:] != (substream.stream, key):
                     text = f"published as {published[1:]}, read as {(substream.stream, key)}"
                     yield Violation("labels", name, text)
@@ -168,7 +168,7 @@ def _resumed_rightly(log: LogHistory) -> Iterator[Violation]:
 
 
 def _read_to_the_end(log: LogHistory) -> Iterator[Violation]:
-    """In the end a follower has, or had done, what is committed last; nobody read beyond that."""
+    """In the end a follower has, or had done, what is committed last; none read beyond that."""
     for substream, tail in log.tails.items():
         order = log.order.get(substream, [])
         if order and (tail is None or order[-1] > tail):

@@ -1,6 +1,6 @@
 """Appends and sessions: what a history of a log says, gathered for the rules to read.
 
-It knows nothing of how a log keeps anything: a place is two numbers that somebody was told. The
+It knows nothing of how a log keeps anything: a place is two numbers that a client was told. The
 events of such a history, in the order of time, beside those of ``chaos.check.history``:
 
 | ``event`` | fields | meaning |
@@ -55,7 +55,7 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class Append:
-    """What somebody wants in the log at once: all tries of it."""
+    """What a publisher wants in the log at once: all tries of it."""
 
     number: int
     caller: str
@@ -66,7 +66,7 @@ class Append:
     denied: int = 0
     # Where its publisher was told that its messages are.
     told: list[list[int]] | None = None
-    # The highest LSN that somebody was told of before it was first tried.
+    # The highest LSN that a client was told of before it was first tried.
     floor: int = 0
 
     @property

@@ -54,7 +54,7 @@ PLAYER_LONG: tuple[PlayerSearch, ...] = (
     PlayerSearch(targets=2, restarts=1),
 )
 
-# Everything is delivered once faults have ended; a target that hangs delays nobody else, and nor
+# Everything is delivered once faults have ended; a target that hangs delays no other, and nor
 # does a second player that was not told that it leads no longer.
 PLAYER_LIVENESS: tuple[PlayerSearch, ...] = (
     PlayerSearch(breaks=1, restarts=1),

@@ -61,7 +61,7 @@ LONG: tuple[Search, ...] = (
     Search(losses=1, removals=1, registered=0),
 )
 
-# A witness that forgot is never believed, so a group whose only one restarts waits for ever.
+# A witness that forgot is never believed, so a group whose only one restarts waits without end.
 LIVENESS = Search()
 
 # The faults under which breaking a rule shows.

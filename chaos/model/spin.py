@@ -80,7 +80,7 @@ class Model:
     ) -> Found:
         """Search all states; stops at the first error.
 
-        With ``liveness``, for a run under weak fairness in which somebody is never
+        With ``liveness``, for a run under weak fairness in which a caller is never
         answered. Raises ``TimeoutError`` when it takes too long: nothing is known then.
         """
         program = self.compile(liveness=liveness)

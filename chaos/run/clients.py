@@ -138,7 +138,7 @@ class Clients:
             looking()
 
     def await_silence(self, quiet_s: float, timeout_s: float, looking: Callable[[], None]) -> bool:
-        """Wait until nobody was answered for so long; whether that came within the time."""
+        """Wait until no call was answered for so long; return whether that came in time."""
         until = time.monotonic() + timeout_s
         last, since = -1, time.monotonic()
         pause = threading.Event()

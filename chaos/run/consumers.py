@@ -163,7 +163,7 @@ def wrong(
         if count > 1:
             yield f"consumed: {message} was noted {count} times"
         if message not in wanted_calls:
-            yield f"consumed: {message} was noted, and nobody asks for that"
+            yield f"consumed: {message} was noted, and no caller asks for that"
     answers = dict(noted)
     for tag, found in messages.items():
         wanted: list[Effect] = []

@@ -31,11 +31,11 @@ _START_AGAIN_S, _BETWEEN_STARTS_S = 60.0, 0.2
 
 
 class Unread(RuntimeError):
-    """Nobody looked at a clock while it was wrong: the fault shows nothing."""
+    """No process read a clock while it was wrong: the fault shows nothing."""
 
 
 class Unwritten(RuntimeError):
-    """Nobody wrote while a disk was slow: the fault shows nothing."""
+    """No process wrote while a disk was slow: the fault shows nothing."""
 
 
 def strike(deployment: Deployment, fault: Strike, target: str) -> Callable[[], None]:
@@ -84,7 +84,7 @@ def _set_clock(clock: WallClock, fault: Strike) -> Callable[[], None]:
         unread = clock.reads == before
         move(-amount)
         if unread:
-            raise Unread(f"nobody read the clock of {fault.target} while it was wrong")
+            raise Unread(f"no process read the clock of {fault.target} while it was wrong")
 
     return put_right
 
@@ -141,7 +141,7 @@ def _hit(member: Member, kind: str) -> Callable[[], None]:
 
 
 def _start_again(member: Member) -> None:
-    """Start it until it stays, as whoever supervises it would: what it needs may be away."""
+    """Start it until it stays, as its supervisor would: what it needs may be away."""
     until = time.monotonic() + _START_AGAIN_S
     while True:
         try:

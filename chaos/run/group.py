@@ -163,7 +163,7 @@ class Group:
     def finish(self, history: History) -> None:
         """Ask the group for all statements: their lines are the effects.
 
-        A group that stands still answers nobody: then there is nothing to be put in.
+        A group that stands still answers no call: then there is nothing to put in.
         """
         if self._stands_still:
             return

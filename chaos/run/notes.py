@@ -21,7 +21,7 @@ class Notes:
 
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
-        # Of a line that was cut off by a kill nobody knows anything.
+        # A line that a kill cut off says nothing.
         whole = os.pread(self._file, os.fstat(self._file).st_size, 0).rfind(b"\n") + 1
         os.ftruncate(self._file, whole)
 

@@ -58,7 +58,7 @@ def _parts(results: Sequence[Result]) -> Iterator[str]:
     for name, text in OUTCOMES.items():
         yield f'<span style="background: var(--{name})"></span>{escape(text)}'
     yield '<span style="background: var(--fault)"></span>a fault, and until it was mended'
-    yield '<span style="background: var(--pause); opacity: .3"></span>nobody was answered</p>'
+    yield '<span style="background: var(--pause); opacity: .3"></span>no call was answered</p>'
     yield '<p class="dim">A call is a line from when it was asked for to when its caller was told;'
     yield "the longer, the higher. Below: answers, by tenths of a second.</p>"
     for number, result in enumerate(results):

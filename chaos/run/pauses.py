@@ -1,4 +1,4 @@
-"""Pauses of a run: times in which nobody was answered."""
+"""Pauses of a run: times in which no call was answered."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ def pauses(history: History, shortest_s: float = _SHORTEST_S) -> Iterator[tuple[
 
 
 def longest_pause(history: History) -> float:
-    """Return how long nobody was answered at most, in seconds."""
+    """Return the longest time without an answered call, in seconds."""
     return max((end - begin for begin, end in pauses(history, 0.0)), default=0.0)

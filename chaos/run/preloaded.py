@@ -40,7 +40,7 @@ def compile_library(source: Path, directory: Path) -> Path:
 def shared_file(path: Path, size: int) -> mmap.mmap:
     """Make a file of zeros that a process and we have in common."""
     path.write_bytes(bytes(size))
-    # PostgreSQL runs as somebody else, and writes into it, too.
+    # PostgreSQL runs as another user, and writes into it, too.
     path.chmod(0o666)
     with path.open("r+b") as opened:
         return mmap.mmap(opened.fileno(), size)

@@ -54,5 +54,5 @@ class RedisProcess(Process):
         raise DidNotStart(f"redis: {self.complaints()}")
 
     def wipe(self) -> None:
-        """Remove its files: whoever starts it next finds nothing."""
+        """Remove its files: the next start finds nothing."""
         shutil.rmtree(self._files, ignore_errors=True)

@@ -198,7 +198,7 @@ class _Run:
             self._result.problems += striking.problems
 
     def _watch_the_end(self) -> None:
-        """See calls go on, or if the scenario says so that nobody is answered any more."""
+        """Wait for more answers, or, if the scenario says so, until no call is answered."""
         if not self._scenario.expect.stands_still:
             self._clients.await_more(_LAST_ANSWERS, _LAST_S, self._look)
         elif not self._clients.await_silence(_SILENT_S, _SILENCE_S, self._look):

@@ -82,7 +82,7 @@ KINDS: Mapping[str, Kind] = {
     "timeout": Kind(targets=_PATHS, attributes=("timeout",), toxic=True),
     "reset_peer": Kind(targets=_PATHS, attributes=("timeout",), toxic=True),
     "limit_data": Kind(targets=_PATHS, attributes=("bytes",), toxic=True),
-    # Everything sent one way is lost, and nobody is told.
+    # Everything sent one way is lost, and no side is told.
     "loss": Kind(targets=_PATHS, toxic=True),
     # A node of a group's etcd is cut off from its peers, too.
     "down": Kind(targets=(*_PATHS, "etcd")),
@@ -181,7 +181,7 @@ class Expected:
     replayed: int = 0
     # Calls that a forked worker refused as FORKED_PROCESS; what else one answers is wrong.
     forked: int = 0
-    # Nobody is answered after the last fault: it stops, rather than be wrong.
+    # No call is answered after the last fault: it stops, rather than be wrong.
     stands_still: bool = False
     # Rules that the scenario's deployment does not promise, and why.
     exempt: tuple[str, ...] = ()

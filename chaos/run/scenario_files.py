@@ -107,7 +107,7 @@ def _check(scenario: Scenario) -> None:
     if expect.exempt and not expect.because:
         raise BadScenario("exempt says because of what")
     if expect.answers < 1:
-        raise BadScenario("a run that answers nobody shows nothing")
+        raise BadScenario("a run that answers no call shows nothing")
     known = _targets(scenario)
     for fault in scenario.faults:
         if fault.kind == "fill" and "postgresql" in fault.targets and scenario.topology != "log":
@@ -145,7 +145,7 @@ def _check_log(scenario: Scenario) -> None:
     if deployment.served is bool(deployment.keepers):
         raise BadScenario("a log has keepers, or is served by who keeps it")
     if deployment.servers != 1 or expect.stands_still or expect.replayed:
-        raise BadScenario("of a log there is one server, nobody stands still or replays")
+        raise BadScenario("of a log there is one server; it neither stands still nor replays")
 
 
 def _targets(scenario: Scenario) -> set[str]:

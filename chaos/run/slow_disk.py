@@ -29,7 +29,7 @@ class SlowDisk:
     """
 
     def __init__(self, library: Path, file: Path) -> None:
-        """Make its ``file``: the disk is as fast as it is until something else is said."""
+        """Make its ``file``: the disk has its own speed until a delay is set."""
         self._file = shared_file(file, _SIZE)
         self._lock = threading.Lock()
         self._delays_ms: tuple[int, ...] = (0, 0, 0)

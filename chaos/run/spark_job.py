@@ -110,7 +110,7 @@ class SparkJob:
     def read(self) -> History:
         """Return the rows as calls: asked for at the start, all told when the job ended well.
 
-        The value told is that of the row's first effect, and one that nobody has if there
+        The value told is that of the row's first effect, and one that no row has if there
         is none: the rules then find the row lost.
         """
         values: dict[int, list[int]] = {}

@@ -52,7 +52,7 @@ class _Picture:
             left, right = self._x(begin), self._x(end)
             yield (
                 f'<rect class="pause" x="{left:.1f}" y="0" width="{right - left:.1f}" '
-                f'height="{answers + _ANSWERS:.1f}"><title>nobody was answered for '
+                f'height="{answers + _ANSWERS:.1f}"><title>no call was answered for '
                 f"{end - begin:.1f} s</title></rect>"
             )
         for _, bar in bars:
@@ -140,7 +140,7 @@ def _height(duration: float) -> float:
 def _spans(history: History) -> Iterator[tuple[str, float, float]]:
     """Yield what became of each time a caller asked: outcome, from when, until when.
 
-    Nobody saw when a caller that died would have been answered: a mark has to do.
+    When a caller that died would have been answered is not known: a mark has to do.
     """
     open_: dict[int, list[float]] = {}
     for event in history.events:

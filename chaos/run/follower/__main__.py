@@ -52,8 +52,8 @@ class Follower:
                 with sharedlog.open(self._given["url"], timeout=patience) as log:
                     self._follow(log)
             except (sharedlog.LogUnavailable, sharedlog.HoldMoved):
-                # Nobody answers, or this handle is of no use any more; or what its last life had
-                # on its way came behind this one's beginning.
+                # The log does not answer, or this handle is of no use any more; or a request of its
+                # last life arrived after this one began.
                 self._ending.wait(_AGAIN_S)
             except sharedlog.LogError as error:
                 told = {"code": type(error).__name__, "text": str(error)}

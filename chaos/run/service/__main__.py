@@ -171,7 +171,7 @@ def _server(options: argparse.Namespace, interceptors: list[Any]) -> grpc.Server
     server = grpc.server(
         ThreadPoolExecutor(_THREADS),
         interceptors=interceptors,
-        # A server that comes back takes its own port, and nobody shares it.
+        # A server that comes back takes its own port, and no process shares it.
         options=[("grpc.so_reuseport", 0)],
     )
     bank_pb2_grpc.add_BankServicer_to_server(_bank(options), server)
