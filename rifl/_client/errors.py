@@ -296,8 +296,8 @@ def call_error(
         reason=reason,
         initial_metadata=status.initial_metadata(),
         trailing_metadata=status.trailing_metadata(),
-        # Other people's outcomes may lack it, and gRPC's futures wait for it for
-        # ever where it was this process that failed them.
+        # Others' outcomes may lack it, and gRPC's futures wait for it without an end if this
+        # process failed them.
         debug_error_string=None
         if _ended_here(status)
         else getattr(status, "debug_error_string", str)(),
