@@ -1,4 +1,4 @@
-"""Observers of a group, who are told what a replica does (DESIGN §9)."""
+"""Observers of a group, which are told what a replica does (DESIGN §9)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class GroupReport(NamedTuple):
     LSNs: ``applied`` is in this replica's state, ``tail`` is the log's last (None while
     the engine does not answer); ``unsynced`` entries of the leader's have a place and are
     not in the log. ``wanted`` witnesses were asked for, ``listed`` serve. ``answers``
-    counts operations executed here by whether they were answered before their entry was
-    in the log (``fast``), or why not. ``engine_silent_s``: for so long the log engine has
-    not answered, or has failed, 0.0 if it answers.
+    counts operations executed here: answered before their entry was in the log (``fast``),
+    or by the reason why not. ``engine_silent_s``: for how many seconds the log engine has
+    not answered, or has failed; 0.0 if it answers.
     """
 
     group: str
@@ -39,8 +39,8 @@ class GroupReport(NamedTuple):
 class TakeOver(NamedTuple):
     """A recovery that ended in a leadership.
 
-    ``seconds`` from the new number to the first call taken. A witness ``held`` so many
-    requests; ``replayed`` of them were in no log, ``dropped`` ones had no client.
+    ``seconds``: from the new number to the first call taken. ``held``: requests on the
+    witness; ``replayed``: those that were in no log; ``dropped``: those without a client.
     """
 
     replica: str
@@ -54,28 +54,28 @@ class TakeOver(NamedTuple):
 class GroupObserver(Observer):
     """An ``Observer`` that is told of the group, too. Subclass and override.
 
-    As there: outside all locks, in any thread, not to block. ``committed`` of the base
-    tells one append to the log each.
+    Its methods are called outside all locks, in any thread, and must not block. ``committed``
+    of the base is called once for each append to the log.
     """
 
     def group_attached(self, report: Callable[[], GroupReport]) -> None:
-        """A replica begins; ``report`` looks at it, and may ask the log engine."""
+        """Handle a replica that starts; ``report`` looks at it, and may ask the log engine."""
 
     def group_detached(self, report: Callable[[], GroupReport]) -> None:
-        """That replica is closed."""
+        """Handle the close of that replica."""
 
     def role_changed(self, replica: str, role: str) -> None:
-        """It is a "leader", "standby", "recovering" or "stopped" from now on."""
+        """Handle a new role: "leader", "standby", "recovering" or "stopped"."""
 
     def took_over(self, takeover: TakeOver) -> None:
-        """It leads, and takes calls."""
+        """Handle a replica that now leads and takes calls."""
 
     def read_waited(self, method: str, seconds: float) -> None:
-        """A read waited for operations that it conflicts with to be in the log."""
+        """Handle a read that waited until operations it conflicts with were in the log."""
 
 
 class GroupObservers(Observers):
-    """Several observers as one, some of which may know nothing of groups."""
+    """Several observers as one; an observer without the group's methods is left out of these."""
 
     def group_attached(self, report: Callable[[], GroupReport]) -> None:
         """See ``GroupObserver``."""

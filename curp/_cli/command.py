@@ -53,9 +53,9 @@ _REPEATED = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; its exit code: 0, 1 for what failed, 2 for what was asked wrongly.
+    """Run the command and return its exit code: 0, 1 if it failed, 2 for wrong arguments.
 
-    Of ``status`` and ``serve`` see there.
+    ``status`` and ``serve`` have further codes, which their help names.
     """
     given = list(sys.argv[1:] if argv is None else argv)
     if given[:1] == ["witness"] and given[1:2] and given[1].startswith("-"):
@@ -80,14 +80,14 @@ def _parser() -> argparse.ArgumentParser:
 
     init = commands.add_parser("init", help="create the log of a new group, once")
     init.add_argument("--log", required=True, metavar="URL", help=_ENGINE)
-    init.add_argument("--group", metavar="NAME", help="where the URL does not name it")
+    init.add_argument("--group", metavar="NAME", help="if the URL does not name it")
     init.set_defaults(run=_init)
 
     run = commands.add_parser(
         "serve",
         help="run a replica until a signal",
-        epilog="Exit code: 0 after a signal, 1 where the replica stopped or cannot begin, "
-        "3 where the log's engine did not answer in --engine-wait seconds: start it again.",
+        epilog="Exit code: 0 after a signal, 1 if the replica stopped or cannot begin, "
+        "3 if the log's engine did not answer in --engine-wait seconds: start it again.",
     )
     run.add_argument(
         "servicer", nargs="+", metavar="MODULE:SERVICER", help="its class, made without arguments"
@@ -98,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         *("--address", "--advertise"),
         metavar="HOST:PORT",
-        help="where clients and other replicas reach it, if not at --listen: needed where that is "
+        help="where clients and other replicas reach it, if not at --listen; required if that is "
         "every address of the machine",
     )
     for name, metavar, text in _REPEATED:
@@ -117,14 +117,14 @@ def _parser() -> argparse.ArgumentParser:
         "--witness-authorities",
         type=Path,
         metavar="PEM",
-        help="speak TLS to witnesses, whose certificates one of these signed, and show ours",
+        help="speak TLS to witnesses, whose certificates one of these signed, with our certificate",
     )
     add_token_option(run)
     run.add_argument(
         "--sessions-from",
         choices=[each.value for each in SessionsFrom],
         default=SessionsFrom.AUTHENTICATED.value,
-        help="who opens named sessions without a certificate: who shows their secret, or anyone",
+        help="clients that open named sessions without a certificate: by their secret, or any",
     )
     run.add_argument("--health", action="store_true", help="gRPC health: SERVING on the leader")
     run.add_argument("--reflection", action="store_true", help="gRPC reflection")
@@ -134,7 +134,7 @@ def _parser() -> argparse.ArgumentParser:
 
     status = commands.add_parser(
         "status",
-        help="what each replica does",
+        help="show what each replica does",
         epilog="Exit code: 0 if all is well, 1 if no replica takes calls, 3 if one does and "
         "something is wrong.",
     )
@@ -152,30 +152,30 @@ def _parser() -> argparse.ArgumentParser:
         change.add_argument("witness", nargs="+", metavar="HOST:PORT")
         add_client_options(change)
         change.set_defaults(run=_change, change=name, parser=change)
-    replace = changes.add_parser("replace", help="one by another")
+    replace = changes.add_parser("replace", help="replace a witness by another")
     replace.add_argument("target", metavar="HOST:PORT", help="any replica")
     replace.add_argument("witness", nargs=2, metavar="HOST:PORT")
     add_client_options(replace)
     replace.set_defaults(run=_change, change="replace", parser=replace)
 
-    transfer = commands.add_parser("transfer", help="have another replica lead")
+    transfer = commands.add_parser("transfer", help="hand the leadership to another replica")
     transfer.add_argument(
         "target",
         nargs="+",
         metavar="HOST:PORT",
         help="a replica, which names the others",
     )
-    transfer.add_argument("--to", default="", metavar="NAME", help="the one that should")
+    transfer.add_argument("--to", default="", metavar="NAME", help="the replica that should lead")
     add_client_options(transfer)
     transfer.set_defaults(run=_transfer, parser=transfer)
 
-    forget = commands.add_parser("forget", help="list a replica no more that does not come back")
+    forget = commands.add_parser("forget", help="stop listing a replica that does not come back")
     forget.add_argument("url", metavar="LOG", help=_ENGINE)
     forget.add_argument("replica", metavar="HOST:PORT", help="as curp status names it")
     forget.set_defaults(run=_forget)
 
     upgraded = commands.add_parser(
-        "upgrade", help="of which application version each replica is; finalize an upgrade"
+        "upgrade", help="show the application version of each replica, or finalize an upgrade"
     )
     upgraded.add_argument("target", nargs="+", metavar="HOST:PORT", help="a replica")
     upgraded.add_argument(
@@ -193,21 +193,21 @@ def _parser() -> argparse.ArgumentParser:
     upgraded.add_argument(
         "--alone", action="store_true", help="finalize though no replica but the leader is known"
     )
-    upgraded.add_argument("--who", default="", help="who says so (default: the user's name)")
+    upgraded.add_argument("--who", default="", help="who decides (default: the user's name)")
     add_client_options(upgraded)
     upgraded.set_defaults(run=_upgrade, parser=upgraded)
 
     recover = commands.add_parser(
-        "recover", help="what a group without a leader waits for; have it go on without"
+        "recover", help="show what a group without a leader waits for, or let it go on without that"
     )
     add_recover_command(recover, _ENGINE)
 
     poison = commands.add_parser(
-        "poison", help="calls that killed who ran them; set one aside for good"
+        "poison", help="show calls that killed replicas, or set one aside for good"
     )
     add_poison_commands(poison, _ENGINE)
 
-    log = commands.add_parser("log", help="look into a log, or check it")
+    log = commands.add_parser("log", help="inspect or check a log")
     add_log_commands(log)
     return parser
 

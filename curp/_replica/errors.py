@@ -11,8 +11,8 @@ class ReplicaStopped(Exception):
     ::
 
         ReplicaStopped
-        ├── Diverged      a handler answered in replay otherwise than the log says
-        └── NotServed     the log holds calls of a method that is not served here
+        ├── Diverged      in replay a handler gave another answer than the log holds
+        └── NotServed     the log holds calls of a method that this replica does not serve
     """
 
 

@@ -134,7 +134,7 @@ _log = get_logger("curp.replica")
 
 
 class Replica:
-    """Makes a gRPC server one of a group that survives the loss of its leader.
+    """A gRPC server's membership in a group that survives the loss of its leader.
 
     ::
 
@@ -148,46 +148,46 @@ class Replica:
         replica.start()
 
     ``engine``: the log engine's URL, or an open one, shared by the group's replicas;
-    it names the ``group``, too. The log was created before, by ``curp init`` or
-    ``curp.create_log``: else ``curp.log._errors.NoSuchLog``. An engine that cannot be asked is
-    waited for, here and for ``Tuning.engine_wait_s``: then ``LogUnavailable``.
-    ``name`` is unique in the group; ``address`` is where clients reach this one.
-    ``witnesses``: the group's first witness list; later it is what the engine says.
+    it names the ``group``, too. Create the log first, with ``curp init`` or
+    ``curp.create_log``; else ``curp.log._errors.NoSuchLog`` is raised. While the engine does
+    not answer, this waits for ``Tuning.engine_wait_s``, and then raises ``LogUnavailable``.
+    ``name`` is unique in the group; ``address`` is where clients reach this replica.
+    ``witnesses``: the group's first witness list; later the engine holds the list.
     ``replicas``: addresses of others that ``curp status`` names even if they never ran; those
     that run list themselves in the log engine.
     ``conflict_keys``: by full method name the fields, or a callable of the request,
-    that say what calls conflict with; ``read_only`` methods change nothing, and are
-    answered by the leader alone; ``nondeterministic`` ones depend on more than state,
-    request and stamp, and are synced before their answer. All three can be said by
-    proto options, too. ``methods``: as for ``rifl.Deduplicator``; a method declared as
-    None is served by every replica by itself.
+    that name the call's conflict keys. ``read_only`` methods change nothing; the leader
+    alone answers them. ``nondeterministic`` methods depend on more than state,
+    request and stamp; they are synced before their answer. Proto options can declare all
+    three, too. ``methods``: as for ``rifl.Deduplicator``; every replica serves a method
+    declared as None by itself.
 
-    State is what handlers change. It is rebuilt by running the same handlers on the
-    log's requests, so they have to be deterministic: ``curp.now`` and ``curp.random``
-    stand for clock and chance. A servicer given by ``servicer`` is made anew when the
-    replica has to begin over; for one that was not, ``reset`` of ``hooks`` does that. With
+    State is what handlers change. A replica rebuilds it by running the same handlers on the
+    log's requests, so they must be deterministic: use ``curp.now`` and ``curp.random``
+    for time and randomness. If the replica must begin over, it makes a servicer given by
+    ``servicer`` anew; for any other, ``reset`` of ``hooks`` does that. With
     ``snapshot`` and ``restore`` (of ``hooks``, or methods of these names on servicers given by
     ``servicer``) the log is compacted every ``Tuning.snapshot_entries`` entries.
 
-    ``application_version`` grows when what handlers answer changes: replicas of neighbouring
+    Raise ``application_version`` when the handlers' answers change: replicas of neighbouring
     versions follow each other until the upgrade is finalized (``curp upgrade --finalize``).
 
-    A call that killed ``Tuning.poison_deaths`` leaders is not run again: if no caller can have its
-    answer it is logged as unknown, else the group waits for an operator (``curp poison``).
+    A call that killed ``Tuning.poison_deaths`` leaders does not run again. If no caller can have
+    its answer it is logged as unknown, else the group waits for an operator (``curp poison``).
 
-    Witnesses are reached with ``witness_credentials``; None: plaintext. ``group_token``: a
+    ``witness_credentials`` are used to reach witnesses; None: plaintext. ``group_token``: a
     secret that the group's replicas, witnesses and operators share. No client without it
     can change the witness list or the leader; give it to the witnesses, too.
 
-    ``tuning``: times and sizes, see ``curp.Tuning``. ``bounds``: what callers may take, see
-    ``rifl.Bounds``, as counted by the leader since it leads. Of what callers without a name
-    share, a group keeps 100,000 keys and 64 MiB of them at most, and one address a quarter.
+    ``tuning``: times and sizes, see ``curp.Tuning``. ``bounds``: callers' limits, see
+    ``rifl.Bounds``, as counted by the leader since it leads. For callers without a name
+    a group keeps at most 100,000 keys and 64 MiB of them, and for one address a quarter.
 
     Every call needs an identity: ``rifl.connect`` gives one, or an ``idempotency-key``.
     A handler must not call its own group.
 
-    ``start`` after the server's; ``close`` before it stops. Thread-safe. A crash leaves
-    what the log holds, and on the witnesses what was answered before that.
+    Call ``start`` after the server's, and ``close`` before the server stops. Thread-safe. After
+    a crash the log holds the entries, and the witnesses the calls answered before their entry.
     """
 
     def __init__(
@@ -277,22 +277,22 @@ class Replica:
         return self._interceptors.for_aio_server()
 
     def servicer(self, factory: Callable[[], Any]) -> Any:
-        """Return what to register in place of the servicer that ``factory`` makes."""
+        """Return the object to register in place of the servicer that ``factory`` makes."""
         return self._servicers.add(factory)
 
     def registrar(self, server: grpc.Server | grpc.aio.Server) -> Any:
-        """Return what servicers are added to in place of the server.
+        """Return the object to add servicers to in place of the server.
 
-        Handlers are found there for replay. Raises ``PolicyError`` for a stream that is
-        not declared as None.
+        The replica finds handlers there for replay. Raises ``PolicyError`` for a stream that
+        is not declared as None.
         """
         return Registrar(server, self._services)
 
     def add_to_server(self, server: grpc.Server | grpc.aio.Server) -> None:
         """Host the lease service, outcomes and ``curp.v1.Group``.
 
-        After the servicers were added, and before the server starts. Raises
-        ``PolicyError`` for declarations of methods that are not served, and where the
+        Call it after the servicers were added, and before the server starts. Raises
+        ``PolicyError`` for declarations of methods that are not served, and if the
         interceptor for this kind of server was never asked for.
         """
         self._services.settle()
@@ -331,7 +331,7 @@ class Replica:
         self._health.set_named(GROUP, serving=self.role != Role.STOPPED)
 
     def add_reflection(self, server: grpc.Server | grpc.aio.Server, *services: str) -> None:
-        """Serve gRPC reflection (``rifl-grpc[health]``) for the services named, and ours."""
+        """Serve gRPC reflection (``rifl-grpc[health]``) for the services named, and rifl's."""
         add_reflection(server, (*services, LEASES, OUTCOMES, GROUP))
 
     def start(self) -> None:
@@ -351,9 +351,9 @@ class Replica:
     def close(self) -> None:
         """Hand the leadership over if it is here, and release everything. Idempotent.
 
-        Blocks for the calls that run, at most some seconds, and for the log engine, for
-        five seconds in which it answers nothing; not to be called on the event loop that
-        serves: see ``aclose``. Within itself it returns at once.
+        Blocks until running calls end, for some seconds at most, and for up to five seconds
+        while the log engine does not answer. Do not call it on the event loop that
+        serves: see ``aclose``. Called from within itself it returns at once.
         """
         if self._closing.owned:
             return
@@ -409,7 +409,7 @@ class Replica:
     # -- changing the group ---------------------------------------------------------------
 
     def snapshot(self) -> int | None:
-        """Save a snapshot now; its LSN, None where this replica does not lead."""
+        """Save a snapshot now and return its LSN; None if this replica does not lead."""
         leading = self._group_servicer.leading
         if leading is None:
             return None
@@ -418,9 +418,9 @@ class Replica:
         return lsn
 
     def change_witnesses(self, witnesses: list[str], configuration: int) -> pb.GroupConfiguration:
-        """Put another witness list in force, in the place of that number's (invariant 11).
+        """Replace the witness list of that configuration number (invariant 11). Blocks.
 
-        Blocks. Raises ``NotLeader``, and ``Deposed`` where it may have changed.
+        Raises ``NotLeader``, and ``Deposed`` if the list may have changed.
         """
         return self._group_servicer.change_witnesses(witnesses, configuration)
 

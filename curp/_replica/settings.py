@@ -35,21 +35,21 @@ def _host(address: str) -> str:
 class Tuning:
     """Times and sizes of one replica, for ``Replica(tuning=curp.Tuning(...))``.
 
-    ``lease_term_s`` (1 s): length of the leadership's lease, and so about how long a lost
-    leader is missed; longer while the log is slow. ``drift`` (0.1): the share of it that reads
-    give up for clocks that run differently. ``client_term_s`` (60 s): length of a client's lease.
-    ``witness_timeout_s`` (2 s): how long a witness is waited for.
+    ``lease_term_s`` (1 s): length of the leadership's lease, and so about how long a failover
+    takes; longer while the log is slow. ``drift`` (0.1): the share of it that reads
+    give up for clock drift. ``client_term_s`` (60 s): length of a client's lease.
+    ``witness_timeout_s`` (2 s): timeout of a request to a witness.
 
     ``batch_entries`` (64): entries are appended to the log when so many wait, or when one
-    has waited for ``batch_delay_s`` (0.02 s), or when a caller waits for one of them. Beyond
-    ``max_unsynced`` (1024) entries that are not in the log nothing is answered before its
-    entry is. ``snapshot_entries`` (10,000): the leader saves a snapshot after so many.
-    ``poison_deaths`` (3): a call that so many leaders died of is not run again.
+    has waited for ``batch_delay_s`` (0.02 s), or when a caller waits for one of them.
+    ``max_unsynced`` (1024): beyond so many entries that are not in the log, no call is answered
+    before its entry is in the log. ``snapshot_entries`` (10,000): the leader saves a snapshot
+    after so many. ``poison_deaths`` (3): a call that so many leaders died of does not run again.
 
-    ``engine_wait_s`` (60 s): how long a replica that starts waits for a log engine that cannot
-    be asked; 0: not at all.
+    ``engine_wait_s`` (60 s): how long a starting replica waits for a log engine that does not
+    answer; 0: not at all.
 
-    Raises ``ValueError`` for what is no time, or no size.
+    Raises ``ValueError`` for a time or a size that is not valid.
     """
 
     lease_term_s: float = 1.0

@@ -16,11 +16,11 @@ _ID_BYTES = 8
 
 
 def create_log(url: str) -> int:
-    """Create the log of a new group, empty, and return its id; what ``curp init`` does.
+    """Create the empty log of a new group, as ``curp init`` does, and return its id.
 
-    Nothing else creates one: ``open_engine`` of a log that is not there (any more) is
-    ``NoSuchLog``, so that a group never starts over by itself. ``LogExists`` where
-    there is one. After an ``LogUnavailable`` it may have been created, empty.
+    Nothing else creates a log: ``open_engine`` raises ``NoSuchLog`` for one that does not
+    exist (any more), so that a group never starts over by itself. Raises ``LogExists`` if
+    there is one. After a ``LogUnavailable`` an empty log may have been created.
     """
     new = new_log()
     open_engine(url, new=new).close()

@@ -1,4 +1,4 @@
-"""The errors of a group's log: the shared log's, and those that only a group's raises."""
+"""The errors of a group's log: those of the shared log, and its own."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class LeadershipOver(LogError):
 
 
 class TailMismatch(LogError):
-    """The tail is not where the writer expects it, but at ``tail``. Nothing was written."""
+    """The log does not end where the writer expects, but at ``tail``. Nothing was written."""
 
     def __init__(self, message: str, tail: int) -> None:
         super().__init__(message)
@@ -79,11 +79,11 @@ class ConditionFailed(LogError):
 
 
 class LogMoved(LogError):
-    """The log was moved to another engine, and is not served from here any more."""
+    """The log was moved to another engine; no replica can serve from this one any more."""
 
 
 class UnfinishedCopy(LogError):
-    """The copy of another log, which may lack anything."""
+    """The log is an incomplete copy of another one, and no replica can serve from it."""
 
 
 def other_entry(lsn: int) -> CorruptLog:
@@ -104,13 +104,13 @@ def no_such_log(where: str, group: str) -> NoSuchLog:
 
 
 def log_exists(where: str, group: str) -> LogExists:
-    """Return the error for a log where a new one was to be created."""
+    """Return the error for a place that has a log already."""
     return LogExists(f"{where} has a log of the group {group!r} already")
 
 
 def may_pass(error: Exception) -> bool:
-    """Whether the same may succeed when it is asked again: the store cannot be asked now.
+    """Return whether a retry may succeed, since the store does not answer now.
 
-    Anything else is an answer: asked again, it would be the same.
+    Any other error is an answer: a retry would get the same.
     """
     return isinstance(error, LogUnavailable) and not isinstance(error, LogStopped)

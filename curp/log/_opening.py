@@ -42,9 +42,9 @@ def open_engine(url: str, *, new: NewLog | None = None, read_only: bool = False)
         postgresql://[user[:password]@]host[:port][,host...]/database?group=NAME
             schema=curp            that holds the logs; further options: see PostgresAddress
 
-    ``NoSuchLog`` where there is none. ``new`` creates it (see ``curp.log.create_log``),
-    and is ``LogExists`` where there is one. ``read_only``: for tools that only look; what
-    they may not do is not asked. A log that was moved (``LogMoved``) opens only for these,
+    Raises ``NoSuchLog`` if there is none. ``new`` creates it (see ``curp.log.create_log``),
+    and raises ``LogExists`` if there is one. ``read_only``: for tools that only look; it
+    checks no permission to write. A log that was moved (``LogMoved``) opens only for these,
     and an incomplete copy never opens (``UnfinishedCopy``). An ``InvalidRequest`` also says
     which extra is not installed. It blocks while it connects; the engine is safe in any
     thread, and is closed by ``close``. No message holds the URL: it may have a
