@@ -54,8 +54,8 @@ class AccountsHandler:
         plan = world.plan(operation.call)
         served.runs(attempt)
         if _rolled_back(served.rpc) and attempt.policy.kind is Kind.ATOMIC:
-            # A proxy's copy that waited, or asked, while the original was rolled back: nobody
-            # promises that it does not run (see ``network``).
+            # A proxy's copy that waited, or asked, while the original was rolled back: rifl does
+            # not promise that it never runs (see ``network``).
             context.rifl_undone = True
             raise Raised
         client_id = attempt.call.client_id

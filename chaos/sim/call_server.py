@@ -73,7 +73,7 @@ class Calls:
 
     def _over(self, served: Served, task: asyncio.Task[None]) -> None:
         if task.cancelled():
-            # Nobody waits; it may not even have begun.
+            # No caller waits; it may not even have begun.
             self._life.world.network.reply(served.rpc, None, None)
             served.left()
 
@@ -121,7 +121,7 @@ class _Context:
         return "ipv4:10.0.0.1:1"
 
     def peer_identities(self) -> None:
-        """Return none: nobody is authenticated here."""
+        """Return none: no caller is authenticated here."""
 
     def time_remaining(self) -> float | None:
         """Return for how long its caller waits."""
@@ -217,7 +217,7 @@ class _Source:
 class _Replies(Replies):
     """The product's replies, which are written down as they leave."""
 
-    # What it says of each call is to be seen.
+    # What it says of each call must be seen.
     observed = True
 
     def __init__(self, life: ServerLife) -> None:

@@ -88,7 +88,7 @@ class Client:
             self.call(planned)
 
     def crash(self) -> None:
-        """Die with all that is under way; nobody is told anything."""
+        """Die with all that is in flight; no caller is told anything."""
         if not self.process.alive:
             return
         hit = Point.UNANSWERED if self.outstanding else Point.IDLE

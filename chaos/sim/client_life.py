@@ -83,7 +83,7 @@ class _Keeper:
         self._timer: Timer | None = None
 
     def look(self) -> None:
-        """Look at what is to be done."""
+        """Look for work."""
         if self._busy:
             return
         if self._timer is not None:

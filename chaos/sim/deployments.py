@@ -27,7 +27,7 @@ __all__ = ["KEYS", "Deployment", "MemoryDeployment", "SqliteDeployment"]
 
 # So that a block is used up now and then.
 _ID_BLOCK = 4
-# Longer than any copy of a call is under way, and any retry of one.
+# Longer than any copy of a call is in flight, and any retry of one.
 KEYS = KeyBounds(retention_s=50.0)
 
 
@@ -79,7 +79,7 @@ class MemoryDeployment:
         world.accounts.finish()
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing."""
 
 
 class _OpenedMemory:
@@ -133,7 +133,7 @@ class SqliteDeployment:
             disk.full_until = until
         elif fault is Fault.FAILED_FSYNC:
             disk.fsync_fails = True
-            # It stops the store for good: somebody restarts the server.
+            # It stops the store for good: an operator restarts the server.
             disk.loop.after(planned.seconds, server.restart)
         elif fault is Fault.CRASH_DISK:
             server.crash(fault)

@@ -1,7 +1,7 @@
 """Model of the world: a disk under the product's SQLite store, which outlives processes.
 
 What is simulated is when a commit ends, whether it fails, and what of one that was
-under way is there after a crash. The rest, statements, constraints and recovery, is
+in flight is there after a crash. The rest, statements, constraints and recovery, is
 SQLite's and the store's own.
 """
 
@@ -50,7 +50,7 @@ class Disk:
         self._keeper = self.connect()
 
     def holds_a_store(self) -> bool:
-        """Whether one was made since all was lost: nobody goes on with a copy of nothing."""
+        """Whether one was made since all was lost: no server goes on with a copy of nothing."""
         keeper: sqlite3.Connection = self._keeper  # type: ignore[assignment]  # there is always one
         made = "SELECT 1 FROM sqlite_master WHERE name='rifl_meta'"
         return keeper.execute(made).fetchone() is not None
@@ -135,7 +135,7 @@ class _Written(sqlite3.OperationalError):
 
 
 def was_written(error: Exception) -> bool:
-    """Whether a commit that failed is there nevertheless; nobody in the run may ask."""
+    """Whether a commit that failed is there nevertheless; no process in the run may ask."""
     return isinstance(error, _Written)
 
 
@@ -155,11 +155,11 @@ class SimulatedMedium(Medium):
         self.journals: list[SimulatedJournal] = []
 
     def own(self, path: Path, lock_timeout_s: float) -> OwnedFile:
-        """Nobody else is there: a dead process holds nothing."""
+        """Own it at once: a dead process holds nothing."""
         return _Held()
 
     def guard(self, path: Path) -> Guard:
-        """Number the commits: nobody else does anything to the file."""
+        """Number the commits: no other process changes the file."""
         return Guard()
 
     def connect(self, path: Path) -> sqlite3.Connection:
@@ -184,7 +184,7 @@ class SimulatedMedium(Medium):
 
 class _Held:
     def release(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing."""
 
 
 class _Bell:
@@ -243,19 +243,19 @@ class SimulatedJournal(Journal):
 
     @contextlib.contextmanager
     def turn(self, limit_s: float) -> Iterator[None]:
-        """Have the file: nobody else does in the midst of an event."""
+        """Have the file: no other process has it in the midst of an event."""
         yield
 
     def lead(self) -> None:
         """Commit what waits now, for who would block until it is durable."""
         for _ in range(2):
-            # What is under way first.
+            # The commit in flight first.
             if not self._ended:
                 self.under_way = self.under_way or self._take()
                 self._finish()
 
     def crash(self, *, flushed: bool) -> None:
-        """Leave what a crash leaves: a commit under way is there whole, or not at all."""
+        """Leave what a crash leaves: a commit in flight is there whole, or not at all."""
         if self.under_way is not None and flushed:
             batch, noted, alone, _ = self.under_way
             self._writer.commit(batch, noted, alone=alone)

@@ -31,7 +31,7 @@ _LASTING = (
 class EventLoop(asyncio.AbstractEventLoop):
     """Its time is the process's clock; it ends with the process, and waits while that is stopped.
 
-    ``broken`` is told what a callback raised that nobody waits for.
+    ``broken`` is told what a callback raised that no task waits for.
     """
 
     def __init__(self, process: Process, broken: Callable[[str], None]) -> None:
@@ -39,7 +39,7 @@ class EventLoop(asyncio.AbstractEventLoop):
         self._broken = broken
         self._ready: deque[_Handle] = deque()
         self._woken = False
-        # What a task is about dies with its process, and not when somebody collects it.
+        # What a task is about dies with its process, and not when it is collected.
         self._tasks: list[asyncio.Task[Any]] = []
 
     # What asyncio asks of a loop.
@@ -121,9 +121,9 @@ class EventLoop(asyncio.AbstractEventLoop):
         return func(*args)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Tell what nobody waited for."""
+        """Tell an error that no task waited for."""
         error, message = context.get("exception"), str(context.get("message"))
-        # What nobody asked for is told when somebody collects it: at any time.
+        # An error that no task retrieved is told when it is collected: at any time.
         if error is not None and "never retrieved" not in message:
             self._broken(f"{message}: {type(error).__name__}: {error}")
 

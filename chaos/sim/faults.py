@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 __all__ = ["ALL", "LEADER", "Coverage", "Fault", "PlannedFault", "Point"]
 
-# Targets beside an index: whoever leads when the fault strikes; every server.
+# Targets beside an index: the leader when the fault strikes; every server.
 LEADER = -1
 ALL = -2
 
@@ -90,7 +90,7 @@ class Point(enum.Enum):
     REPEATABLE_RAN = "idempotent-call-has-run"
     REPEATABLE_ANSWERED = "idempotent-call-answered"
     # A group's leader: an answer left before the log had it; an entry is in the log,
-    # and nobody was told.
+    # and no caller was told.
     ANSWERED_FIRST = "answered-before-the-log"
     LOGGED = "logged-before-the-answer"
     # The next leader froze a witness, and has not started any.

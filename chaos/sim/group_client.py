@@ -110,7 +110,7 @@ class AttemptShell:
         )
 
     def cancel(self) -> None:
-        """Give the attempt up; nobody is told."""
+        """Give the attempt up; no process is told."""
         self._over = True
         if self._timer is not None:
             self._timer.cancel()

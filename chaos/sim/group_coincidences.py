@@ -25,7 +25,7 @@ __all__ = [
 _FIRST_WITNESS = 100
 # Whom a fault meets that is for some clients, of those that make many calls.
 _SOME_CLIENTS = (1, 3)
-# What fails an operator's request, or the recovery after a crash, that is under way, and where.
+# What fails an operator's request, or the recovery after a crash, in progress, and where.
 FAILING = {
     Fault.WITNESS_CHANGE: (
         (Fault.STORE_STALL, Point.NUMBERED),
@@ -110,7 +110,7 @@ def failing_step(random: Random, schedule: Schedule, active_s: float) -> Schedul
     )
     aim = random.choice((Point.ANSWERED_FIRST, Point.HANDLER, None))
     share = random.choice((0.5, 0.9))
-    # Whoever comes there: it is another one that recovers.
+    # Any replica that comes there: it is another one that recovers.
     target = ALL if begun is Fault.CRASH else LEADER
     seconds = (1.0 if fault is Fault.STOP else 0.1) + random.random()
     failed = PlannedFault(at, fault, seconds, target, 0.9, point)
@@ -266,7 +266,7 @@ def outlives_a_note(random: Random, schedule: Schedule, active_s: float) -> Sche
     noted = replace(
         call, account="noted", work_s=0.6, deadline_s=1.5, resolves=False, unrecorded=True
     )
-    # Nobody else's call is noted meanwhile: of several none would be known to have killed.
+    # No other call is noted meanwhile: of several none would be known to have killed.
     after = begins + 3.0
     calls = {
         place: replace(other, at=after + random.random())

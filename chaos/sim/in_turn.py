@@ -118,11 +118,11 @@ def _in_groups(random: Random, turn: int, active_s: float) -> list[PlannedFault]
         if fault is None:
             faults.append(PlannedFault(at, begun, 1.0 + random.random(), LEADER, 0.5, point))
             continue
-        # On the way of it; or where it is carried out, whoever does that.
+        # On the way of it; or where it is carried out, by any server.
         target, seconds = (LEADER, 0.3) if point is None else (ALL, 0.1 + random.random())
         if fault is Fault.STOP:
             seconds += 1.0
         faults.append(PlannedFault(at - 0.001, fault, seconds, target, 0.7, point))
-        # Once more for where nobody led.
+        # Once more in case no replica led.
         faults += [PlannedFault(when, begun, 0.5, LEADER, 0.9) for when in (at, at + 1.5)]
     return faults

@@ -48,7 +48,7 @@ class KnownClients:
         self._world.granted.pop(client_id, None)
 
     def forget(self) -> None:
-        """Lose the store, or what came after a copy of it: nobody has to be known."""
+        """Lose the store, or what came after a copy of it: no client has to be known."""
         self.caught.clear()
         self._world.granted.clear()
 

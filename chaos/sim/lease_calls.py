@@ -69,7 +69,7 @@ class LeaseCalls:
             self._answers["CloseSession"](closing.SerializeToString(), b"")
         except RiflError as error:
             if error.reason != "NOT_YOURS":
-                # Nobody opened it yet, or it is forgotten: the stranger may have it.
+                # No client opened it yet, or it is forgotten: the stranger may have it.
                 return
         else:
             self._life.world.broken("stranger", PermissionError(f"closed {session}"))

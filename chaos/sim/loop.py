@@ -124,7 +124,7 @@ class Process:
         """Have something happen when this process's clock shows a time, or now."""
         when = clock_s / self.rate
         while when * self.rate < clock_s:
-            # A rounding error too early, it would be set again, for ever.
+            # A rounding error too early, it would be set again, without end.
             when = math.nextafter(when, math.inf)
         return self.loop.at(max(self.loop.now, when), self, action, *arguments)
 

@@ -1,9 +1,9 @@
 """Model of the world: the network between clients and servers, what a gRPC call meets.
 
 TCP below gRPC orders and repeats bytes, so what a call can meet is: it arrives, late,
-or not at all; its answer likewise; whoever waits is told by a broken connection, soon or
+or not at all; its answer likewise; its caller is told by a broken connection, soon or
 after a long silence; or not before its own deadline. A duplicate is what a proxy makes:
-a copy that arrives later than the original, whose answer nobody gets. It makes none of a
+a copy that arrives later than the original, whose answer no caller gets. It makes none of a
 call whose handler it has seen roll back, or say that nothing happened: such a copy could
 still run. Nor does one run then that a server has, but has not begun.
 """
@@ -83,7 +83,7 @@ class Weather:
 
 
 class Rpc:
-    """One attempt under way, from its sender's side and its server's."""
+    """One attempt in flight, from its sender's side and its server's."""
 
     __slots__ = (
         "copy",
@@ -132,7 +132,7 @@ class Rpc:
         self.cut = False
 
     def copied(self) -> Rpc:
-        """Return what a proxy sends of it, whose answer nobody gets."""
+        """Return what a proxy sends of it, whose answer no caller gets."""
         return Rpc(
             self.source,
             self.target,
@@ -146,13 +146,13 @@ class Rpc:
     # What only streams have to know.
 
     def opened(self, arrives_at: float) -> None:
-        """Take that it is on its way."""
+        """Handle that it is on its way."""
 
     def lost(self, fault: Fault | None) -> None:
-        """Take that its connection is lost, of which neither side knows yet."""
+        """Handle that its connection is lost, of which neither side knows yet."""
 
     def left(self) -> None:
-        """Take that its sender no longer waits."""
+        """Handle that its sender no longer waits."""
 
     def in_order(self, when: float) -> float:
         """Return when what is sent to its sender arrives: not before what was sent before."""
@@ -269,7 +269,7 @@ class Network:
             host.receive(rpc)
 
     def _move(self, rpc: Rpc) -> None:
-        """Have a proxy send an attempt as it is to the next host, whose answer counts."""
+        """Have a proxy send an attempt unchanged to the next host, whose answer counts."""
         rpc.cut = True
         moved = rpc.copied()
         moved.target = (rpc.target + 1) % self.proxied
@@ -324,7 +324,7 @@ class Network:
                 if random() < weather.share:
                     self._lost(rpc, fault)
                     return None
-                # TCP sends again until somebody gives up.
+                # TCP sends again until one side gives up.
                 delay += weather.until - now + random() * 0.2
         return delay
 

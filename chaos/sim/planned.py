@@ -17,7 +17,7 @@ class PlannedCall:
     """One call: who makes it when, what it asks for, and what becomes of it there.
 
     ``work_s``: how long its handler works. ``resolves``: its caller asks later what
-    became of it, if it was told that nobody knows. ``key``: the caller's own identity
+    became of it, if it was told that the outcome is unknown. ``key``: the caller's own identity
     for it, in a named session. ``batch``: the calls that have the same number here
     travel in one RPC; 0 for one that travels alone. ``plain``: it is made without the SDK,
     by its key in a header. ``messages``: how many its stream has, one each ``pace_s``; 0

@@ -77,7 +77,7 @@ def run_many(
         return
     context = multiprocessing.get_context("spawn")
     with context.Pool(jobs, initializer=_settle) as pool:
-        # Chunks of our own: of the pool's nobody can wait for a time only.
+        # Chunks of our own: waiting for the pool's has no timeout.
         results = pool.imap(_several, _chunks(work))
         while not ended():
             try:
@@ -107,7 +107,7 @@ def _settle() -> None:
     quiet()
     # A terminal's Ctrl-C goes to all: who gave the work out ends those who do it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # A schedule's objects live as long as it does, and what is imported for ever: the
+    # A schedule's objects live as long as it does, and imported modules to the end: the
     # collector looks between schedules, at them alone.
     gc.collect()
     gc.freeze()

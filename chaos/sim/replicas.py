@@ -159,7 +159,7 @@ class ReplicasDeployment:
         world.accounts.finish()
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing."""
 
 
 class _OpenedReplica:

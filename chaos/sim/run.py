@@ -144,7 +144,7 @@ class _Run:
             if not caller.ended:
                 world.problems.append(f"stuck: call {caller.planned.number} by its key never ends")
         self._settle()
-        # Somebody may have just begun to ask what became of a call.
+        # A client may have just begun to ask what became of a call.
         loop.run(loop.now + _SETTLING_S)
         self._settle()
         for server in self.servers:
@@ -234,7 +234,7 @@ class _Run:
 
     def _strike_aimed(self, planned: PlannedFault, server: Server, struck: list[Server]) -> None:
         if struck:
-            # It was for whoever came there first.
+            # It was for the first server that came there.
             return
         struck.append(server)
         if planned.aim in _OF_NO_TASK and planned.aim is not None:

@@ -152,7 +152,7 @@ class Server:
         self.world.network.host_died(self)
 
     def _killed(self) -> None:
-        """Die of a handler; somebody starts it again soon."""
+        """Die of a handler; a supervisor starts it again soon."""
         self.crash()
         self.world.loop.after(_AGAIN_S, self.start)
 
@@ -208,7 +208,7 @@ class Server:
         self.world.trace(self.name, f"wall clock jumps by {seconds:.0f} s")
 
     def restart(self) -> None:
-        """Die and begin anew, as somebody does who finds it stopped."""
+        """Die and begin anew, as if an operator had found it stopped."""
         if self.process.alive:
             self.crash()
             self.start()
@@ -230,7 +230,7 @@ class Server:
 
     def _closed(self) -> None:
         if self._life.opened.store.running():
-            # As `close` does when its time is over.
+            # As `close` does when its timeout passes.
             self.world.trace(self.name, "closes with calls running")
         self._clients.caught = set()
         self.process.kill()
@@ -270,7 +270,7 @@ class Server:
             life.shell.forget()
 
     def forget_whom_it_knew(self) -> None:
-        """Lose the store, or what came after a copy of it: nobody has to be known."""
+        """Lose the store, or what came after a copy of it: no client has to be known."""
         self._clients.forget()
 
     def refuse(self, rpc: Rpc, error: RiflError) -> None:

@@ -64,7 +64,7 @@ def expired_and_back(random: Random, schedule: Schedule, active_s: float) -> Sch
 def acknowledged_while_it_runs(random: Random, schedule: Schedule, active_s: float) -> Schedule:
     """Have a caller give a call up before it is answered, and say so, and the server die then.
 
-    Copies of it come when the server is back. Nobody else calls until then.
+    Copies of it come when the server is back. No other client calls until then.
     """
     found = some_add(random, schedule, lambda call: call.at < active_s * 0.7)
     if found is None:

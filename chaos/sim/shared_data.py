@@ -94,7 +94,7 @@ class Client:
         return len(self.running) + len(self.done) - self.keys
 
     def forget(self) -> None:
-        """Let go of all records."""
+        """Drop all records."""
         self.done.clear()
         self.ends.clear()
 
@@ -140,7 +140,7 @@ class SharedData:
         return attempt
 
     def expire_keys(self, lost: bytes, limit: int) -> int:
-        """Let go of keyed calls whose retention is over; see ``Backend``."""
+        """Drop keyed calls whose retention is over; see ``Backend``."""
         now, gone = self._clock(), 0
         for client_id, client in list(self.clients.items()):
             ends = client.ends.items()
@@ -156,7 +156,7 @@ class SharedData:
         return gone
 
     def drop(self, client_id: int) -> None:
-        """Remove a client's row and records, whoever runs a call of it."""
+        """Remove a client's row and records, even while a call of it runs."""
         client = self.clients.pop(client_id, None)
         if client is not None:
             for identity in list(client.running):

@@ -69,7 +69,7 @@ def share_keys(
         made.append(replace(opener, deadline_s=None))
     else:
         made.append(chosen[-1])
-    # Whoever else is struck then takes nothing from it, if enough of that is left.
+    # A fault that strikes others then takes nothing from it, if enough of that is left.
     alone = [fault for fault in faults if not begins - 1.0 <= fault.at <= away + away_s]
     if len(alone) < _LEAST_FAULTS - 1:
         alone = list(faults)

@@ -86,13 +86,13 @@ class Served:
         self.shell.reach(point)
 
     def runs(self, attempt: Attempt) -> None:
-        """Take that a handler begins."""
+        """Note that a handler begins."""
         self.attempt = attempt
         self.at(Point.BATCH_PART if self.begun else Point.HANDLER)
         self.begun += 1
 
     def awaits(self) -> None:
-        """Take that a store is waited for."""
+        """Note that it waits for a store."""
         if self._batched and self.point in (Point.EFFECT, Point.BATCH_PART):
             self.at(Point.BATCH_RECORD)
         elif self.point is Point.EFFECT:
@@ -110,7 +110,7 @@ class Served:
             self.left()
 
     def left(self) -> None:
-        """Take that a part of it is over, or was not begun."""
+        """Note that a part of it is over, or was not begun."""
         if not self._parts and self.shell.process.alive:
             self.shell.served.pop(self, None)
             # Once: a task that is cancelled behind its last part says so, too.

@@ -111,7 +111,7 @@ class StoreLeases:
     def close_session(
         self, name: str, peer: bytes, unix_s: float, secret: bytes = b""
     ) -> tuple[SessionRow, bool]:
-        """Close for ever."""
+        """Close permanently."""
         data = self._reach()
         row = self._store.sessions.get((peer, name))
         if row is None:
@@ -213,7 +213,7 @@ class StoreLeases:
         return [client_id for client_id, client in clients if client.due < math.inf]
 
     def drop_client(self, client_id: int) -> None:
-        """Remove a client's row and records now, whoever runs a call of it."""
+        """Remove a client's row and records now, even while a call of it runs."""
         self._reach().drop(client_id)
 
     def is_foreign(self, client_id: int) -> bool:

@@ -32,7 +32,7 @@ POINTS = {
 
 
 class ReplyLost(BackendError):
-    """The commit of a handler's transaction was carried out, and nobody heard."""
+    """The commit of a handler's transaction was carried out, and its reply was lost."""
 
 
 class StoreServer:
@@ -82,7 +82,7 @@ class StoreServer:
             if isinstance(request, Finish) and reply.ending is Ending.DONE:
                 token = request.token
             elif isinstance(request, Claim) and reply.found is Found.NEW:
-                # Left to nobody, as what may have run.
+                # Left without an owner, as a call that may have run.
                 token = b"" if request.owner.strip("0") else request.take_over
             if (told := self.untold.pop(token, None)) is not None:
                 told()
@@ -145,7 +145,7 @@ class StoreBackend:
         return eventual
 
     def expire_keys(self, lost: bytes, limit: int) -> int:
-        """Let go of keyed calls whose retention is over; see ``Backend``."""
+        """Drop keyed calls whose retention is over; see ``Backend``."""
         self.reach()
         return self._data.expire_keys(lost, limit)
 
@@ -170,7 +170,7 @@ class StoreBackend:
         self.subscribe()
 
     def subscribe(self) -> None:
-        """Listen to the store as it is now."""
+        """Listen to the present store."""
         self._store.listeners[self._owner] = self
         self._resubscribed()
 
@@ -260,7 +260,7 @@ class _Replies(Later):
         self._count = count
 
     def wait(self) -> Any:
-        """Nobody blocks here."""
+        """Never called: no thread blocks here."""
         raise NotImplementedError
 
     def __await__(self) -> Generator[Any, Any, list[Any]]:

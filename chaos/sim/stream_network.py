@@ -35,7 +35,7 @@ class Listener(Protocol):
         """Take the end of a request stream, or what looks like it."""
 
     def gone(self) -> None:
-        """Take that the caller is gone."""
+        """Handle that the caller is gone."""
 
 
 class StreamRpc(Rpc):
@@ -87,7 +87,7 @@ class StreamRpc(Rpc):
         self._on_message = on_message
         self.number = number
         self._up_at = self._down_at = 0.0
-        # What is under way, in its order: a process that is suspended twice gets its events
+        # What is in flight, in its order: a process that is suspended twice gets its events
         # in another.
         self._up: deque[list[bytes | None]] = deque()
         self._down: deque[list[bytes]] = deque()
@@ -113,7 +113,7 @@ class StreamRpc(Rpc):
         self._send(None)
 
     def left(self, fault: Fault | None = None) -> None:
-        """Have the server told that nobody waits any more, unless it has answered."""
+        """Have the server told that the caller waits no more, unless it has answered."""
         host = self.host
         if self.cut or (host is not None and self not in host.rpcs):
             return

@@ -91,7 +91,7 @@ class Witness:
             self.world.loop.after(seconds, self._start_late, late)
 
     def _start_late(self, request: pb.StartRequest) -> None:
-        """Take a start of an earlier leader's, which was under way all the time."""
+        """Take a start of an earlier leader's, which was in flight all the time."""
         if request.configuration and self.process.alive:
             self.world.trace(self.name, "takes a late start")
             self._handlers.start(request.SerializeToString())

@@ -29,7 +29,7 @@ class World:
         self.accounts = Accounts(self.history)
         self.network = Network(self.loop, self.random, coverage)
         self.problems: list[str] = []
-        # Calls whose handler committed without its record, of which nobody told a store yet.
+        # Calls whose handler committed without its record, of which no store was told yet.
         self.unrecorded: dict[int, None] = {}
         # When clients were told their ids, of stores that promise to know them after a crash.
         self.granted: dict[int, float] = {}

@@ -87,7 +87,7 @@ class ConsumerCast(Stage):
     def position(self, shard: str, asked_at: float = math.inf) -> str:
         """Return through which message a shard's effects are there, as text.
 
-        ``asked_at``: to whoever asked for something then; the store may have gone back since.
+        ``asked_at``: to a process that asked something then; the store may have gone back since.
         """
         restored_at, before = self._before
         if asked_at <= restored_at:

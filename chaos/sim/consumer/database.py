@@ -43,12 +43,12 @@ class Database:
     def __init__(self) -> None:
         self.table = Table(CONSUMER, SQLITE)
         self.calls = CallRows(CONSUMER, SQLITE)
-        # As long as somebody has it open the file is there.
+        # The file exists as long as a connection has it open.
         self._name = f"/consumer-{next(_numbers)}"
         self._connection = self._seen = self._opened(sqlite3.Connection)
         for each in (self.table.create, self.calls.create, *_TABLES):
             self._connection.execute(each)
-        # Sessions that somebody has ended.
+        # Sessions that another process has ended.
         self.ended: set[str] = set()
         # Who looks at what each commit has made of it.
         self.watchers: list[Callable[[], None]] = []
@@ -70,7 +70,7 @@ class Database:
     def connect(self, factory: type[_Made]) -> _Made:
         """Return another connection to it, in autocommit, which waits for no lock."""
         if self._seen is self._connection:
-            # Nobody reads a file in memory while somebody writes: a copy is looked at.
+            # A file in memory cannot be read while a connection writes: a copy is looked at.
             self._seen = _in_memory()
             self._look()
         return self._opened(factory)
@@ -150,7 +150,7 @@ class Database:
         self._look()
 
     def backup(self) -> None:
-        """Keep a copy of it as it is."""
+        """Keep a copy of its present state."""
         self._copy = _in_memory()
         self._seen.backup(self._copy)
 
@@ -163,7 +163,7 @@ class Database:
         return True
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close its connections."""
         for each in (self._connection, self._seen, self._copy):
             if each is not None:
                 each.close()

@@ -18,7 +18,7 @@ LIMITS = Limits(entries=10, append_bytes=1 << 20, operations=20_000)
 
 
 class SimulatedEngine:
-    """See ``Engine``; whoever asks parks. A request that is lost is ``LogUnavailable``."""
+    """See ``Engine``; the strand that asks parks. A request that is lost is ``LogUnavailable``."""
 
     durability = "that of a simulated server"
     limits = LIMITS
@@ -75,7 +75,7 @@ class SimulatedEngine:
             process.after(timeout_s, wake, None, None)
             strand.park()
         else:
-            # Nobody looks twice in one moment.
+            # No strand looks twice in one moment.
             strand.sleep(0.0005)
         return cast.server.log.tail
 

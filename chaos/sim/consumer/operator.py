@@ -57,7 +57,7 @@ class Operator:
         """Never happens."""
 
     def look_at(self, error: LogError) -> None:
-        """See what a process ended with: a store that went back is to go on as it is."""
+        """See what a process ended with: a store that went back must go on unchanged."""
         if isinstance(error, StoreWentBack) and not self._forgets:
             self._forgets = True
             self._stop_all(self._forget)
@@ -100,7 +100,7 @@ class Operator:
             self._go_on(epoch, error)
 
     def _see(self, asked: Asked, commit: Commit) -> None:
-        """Mend what a shard was stopped for, as it is let go on: a part of a transaction."""
+        """Mend what stopped a shard when the shard resumes: a part of a transaction."""
         del asked
         database = self._cast.database
         if not isinstance(database, RedisDatabase):

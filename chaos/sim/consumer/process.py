@@ -53,7 +53,7 @@ from sharedlog._log.placing import Placing
 
 __all__ = ["ConsumerProcess"]
 
-# How soon somebody starts it again.
+# How soon its supervisor starts it again.
 _AGAIN_S = 0.4
 _SLICE_S, _LEAST_S = 0.2, 0.0005
 _TICK = timedelta(seconds=1.5)

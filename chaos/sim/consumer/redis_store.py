@@ -109,7 +109,7 @@ class RedisDatabase:
             self.data.carry(Session(), [[b"DEL", each]])
 
     def backup(self) -> None:
-        """Keep a copy of it as it is."""
+        """Keep a copy of its present state."""
         self._copy = self.data.copied()
 
     def restore(self) -> bool:
@@ -199,7 +199,7 @@ class _Connection(redis.connection.Connection):
         session = self._session = self._session or Session()
         commands = [self._words(each) for each in command]
         if commands == [[b"UNWATCH"]]:
-            # Asked as a transaction is let go of, which may be whenever memory is freed.
+            # Asked when a transaction is released, which may be whenever memory is freed.
             session.watched.clear()
             self._replies.append(b"OK")
             return

@@ -28,7 +28,7 @@ __all__ = ["simulate_consumer"]
 
 _AFTERMATH_S = 120.0
 _SETTLING_S = 2.0
-# Processes that are stopped go on so often when somebody has taken over from them, or does.
+# Processes that are stopped go on so often when another one has taken over from them, or does.
 _WOKEN, _LEASE_S, _AFTER_S = 0.7, 0.9, (0.006, 0.006, 0.3)
 
 
@@ -86,13 +86,13 @@ class _Run:
         self.judge.judge()
 
     def close(self) -> None:
-        """Let go of the threads, and of the database."""
+        """Release the threads, and close the database."""
         self.cast.over = True
         self.cast.strands.close()
         self.cast.database.close()
 
     def _is_left(self, key: str) -> bool:
-        """Whether a span is of somebody whom nobody else decides."""
+        """Whether only its own producer can decide a span."""
         kind, _, rest = key.partition("/")
         keys = self.cast.server.log.keys
         return kind == "span" and f"producer/{rest.split('/')[0]}/home" not in keys
@@ -177,7 +177,7 @@ class _Run:
         cast.restore()
 
     def _wipe(self) -> None:
-        """Have the service forget what it was called, where somebody gives such messages up."""
+        """Have the service forget what it was called, if the setup gives such messages up."""
         if self.cast.setup.buries:
             self.cast.coverage.hit(Fault.WIPE, Point.IDLE)
             self.cast.service.wipe()
@@ -206,7 +206,7 @@ class _Run:
                     each.loss, each.lossy_until = 1.0, until
 
     def _strike_store(self, planned: PlannedFault, _: Actor) -> None:
-        """Have the store be full, or away, when somebody has just got somewhere."""
+        """Have the store be full, or away, when a process has just reached a point."""
         cast, until = self.cast, self.cast.loop.now + planned.seconds
         if cast.healed:
             return

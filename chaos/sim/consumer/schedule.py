@@ -71,8 +71,8 @@ REQUIRED = (
     | _cells((Fault.FULL_DISK,), (Point.STORE_COMMIT, Point.STORE_TAKEN))
     | _cells((Fault.DRAIN, Fault.WALL_JUMP, Fault.RESTORE, Fault.WIPE), (Point.IDLE,))
 )
-# Of those the ones that can be aimed: all but what strikes nobody at work, and copies, which are
-# made as somebody asks. The log has a state of its own, and no store beside it.
+# Of those the ones that can be aimed: all but what strikes no working process, and copies, made
+# when a process asks. The log has a state of its own, and no store beside it.
 _TURNS = {
     store: tuple(
         (fault, point)
@@ -176,7 +176,7 @@ def draw_consumer(seed: int) -> Schedule:
 
 
 def _in_turn(seed: int) -> list[PlannedFault]:
-    """Draw faults that wait for somebody at their points: with each schedule of a store the next.
+    """Draw faults that wait for a process at their points: with each schedule of a store the next.
 
     So some schedules of each store, one after the other, have had all that are required.
     """

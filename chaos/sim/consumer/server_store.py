@@ -185,11 +185,11 @@ class _Store:
 
     def sqlalchemy(self) -> Any:
         """There is none."""
-        raise AssertionError("nobody asks for it")
+        raise AssertionError("no rule asks for it")
 
     def savepoint(self) -> NoReturn:
         """There is none."""
-        raise AssertionError("nobody asks for it")
+        raise AssertionError("no rule asks for it")
 
     def intact(self) -> None:
         """Handlers leave transactions alone."""
@@ -261,7 +261,7 @@ class ServerStore(_Store):
         return self._ask(Point.HANDLER, lambda: read(self._database), self._opened())
 
     def carry(self, point: Point, work: Callable[[Any], _T], *, apart: bool = False) -> _T:
-        """See ``_Store``; ``apart``: in a session of its own, which nobody ends."""
+        """See ``_Store``; ``apart``: in a session of its own, which is never ended."""
 
         def do() -> _T:
             self.full(point)

@@ -93,7 +93,7 @@ class Service:
 
     def _run(self, client: str, key: bytes, request: bytes) -> _Answered:
         if client not in self._clients.values():
-            # As rifl's client has it: an id that nobody has any more opens nothing.
+            # As rifl's client has it: an id that no client has any more opens nothing.
             raise Unanswered(KeyError(client), away=False)
         kept = self._records.get((client, key))
         if kept is None:

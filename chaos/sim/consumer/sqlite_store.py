@@ -146,7 +146,7 @@ class FileStore(SqliteLane):
                 self._held = append.left(lsns)
             self._database.changed()
             if lost and cast.random.random() < 0.2:
-                # Nobody knows what is on the disk.
+                # What is on the disk is not known.
                 raise self._lost(point)
             strand.sleep(_STEP_S * cast.random.random())
         return found

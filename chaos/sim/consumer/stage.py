@@ -127,7 +127,7 @@ class Stage(Cast):
         fails = kills = 0
         fate = dice.random()
         if fate < 0.01:
-            # Without dead letters somebody mends it, and lets it go on.
+            # Without dead letters an operator mends it, and lets it go on.
             fails = 1_000_000 if self.setup.buries else self.setup.attempts + 2
         elif fate < 0.05:
             fails = dice.randint(1, 3)

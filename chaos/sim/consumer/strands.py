@@ -1,7 +1,7 @@
 """Machinery: strands, which stand for the threads of processes, in virtual time.
 
 One runs at a time. What blocks in the product parks here: the world goes on, until an event of the
-process wakes it. So code that is written for threads is driven as it is, and the same seed has it
+process wakes it. So code that is written for threads is driven unchanged, and the same seed has it
 do the same.
 """
 
@@ -23,7 +23,7 @@ class Strands:
     """Those of one run. All that does not run in a strand is the world's."""
 
     def __init__(self, broken: Callable[[str], None]) -> None:
-        """``broken`` is told what a strand raised that nobody waits for."""
+        """``broken`` is told what a strand raised that no other waits for."""
         self._broken = broken
         # Those that were begun and are not over, in their order.
         self.alive: dict[Strand, None] = {}
@@ -186,7 +186,7 @@ class Event:
 
 
 class _Result(Future[Any]):
-    """What comes of a strand; whoever waits for it parks."""
+    """The result of a strand; a strand that waits for it parks."""
 
     def __init__(self, strands: Strands) -> None:
         super().__init__()

@@ -18,14 +18,14 @@ class Lost(Exception):
 
 
 class Wire:
-    """To one server, of all processes. ``timeout_s``: how long somebody waits for an answer."""
+    """To one server, of all processes. ``timeout_s``: how long a process waits for an answer."""
 
     def __init__(self, cast: Stage, timeout_s: float) -> None:
         self._cast = cast
         self._timeout_s = timeout_s
         self.lossy_until = self.stalled_until = 0.0
         self.loss = 0.0
-        # Requests of before lead nowhere: another server is in its place.
+        # Earlier requests lead nowhere: another server is in its place.
         self._lives = 0
 
     def heal(self) -> None:

@@ -1,4 +1,4 @@
-"""Model of the world: a group as it is deployed, replicas, witnesses, one log."""
+"""Model of the world: a deployed group: replicas, witnesses, one log."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class GroupDeployment:
         self._seen = self.log.engine()
         # Everything that was ever in the log.
         self._appended: list[LogEntry] = []
-        # By replica: one of them may be cut off from the engine, and from nobody else.
+        # By replica: one of them may be cut off from the engine, and from nothing else.
         self.lossy_until = [0.0] * setting.servers
         self.stalled_until = [0.0] * setting.servers
         self.loss = 0.0
@@ -71,7 +71,7 @@ class GroupDeployment:
         self._finalized = 0
         if setting.upgrades:
             world.loop.after(_POISON_S, self._see_to_poison)
-        # Never restarts: a group waits for ever for one that remembers.
+        # Never restarts: a group waits without end for one that remembers.
         self._spared = random.choice(list(self._witnesses.values()))
 
     def lives(self) -> int:
@@ -181,7 +181,7 @@ class GroupDeployment:
                 self.stalled_until[index] = until
         elif fault is Fault.WITNESS_CRASH:
             for witness in self._witnesses.values():
-                # Somebody else's group was given the same one.
+                # Another group was given the same one.
                 witness.is_claimed()
             mortal = [each for each in self._witnesses.values() if self._may_forget(each)]
             if mortal:
@@ -241,7 +241,7 @@ class GroupDeployment:
         self.stalled_until = [0.0] * self._setting.servers
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing."""
 
     def finish(self, world: World) -> None:
         """Record every operation in the log as an effect, and what is there in the end.

@@ -29,11 +29,11 @@ _PLAIN = frozenset((type(None), bool))
 
 
 class Renewing(NamedTuple):
-    """A renewal is under way: for faults that are aimed at that."""
+    """A renewal is in flight: for faults that are aimed at that."""
 
 
 class Bell:
-    """Stands for a condition, where nobody needs a lock: wakes the courses that rest on it."""
+    """Stands for a condition, where no lock is needed: wakes the courses that rest on it."""
 
     def __init__(self) -> None:
         self._resting: list[Course] = []
@@ -136,7 +136,7 @@ class Course:
             self._done(stop.value)
             self._over.end()
             return
-        except Exception as raised:  # noqa: BLE001 - for whoever began it
+        except Exception as raised:  # noqa: BLE001 - for its starter
             self._failed(raised)
             self._over.end()
             return

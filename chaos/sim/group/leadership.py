@@ -1,4 +1,4 @@
-"""Driver of the product's ``LeaderLoops``, whose lease nobody waits for in a thread."""
+"""Driver of the product's ``LeaderLoops``, whose lease no thread waits for."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class SimulatedLeading(LeaderLoops):
             self._appender.loop.flush()  # type: ignore[attr-defined]  # a course
 
     def crash(self) -> None:
-        """Let the append under way arrive at the engine, though nobody hears of it."""
+        """Let the append in flight arrive at the engine, though no caller hears of it."""
         appending = self._store.appending
         if self._appender is not None and appending is not None and appending.under_way is not None:
             with contextlib.suppress(LogError):

@@ -19,9 +19,9 @@ _SERVICE = "/curp.v1.Group/"
 
 
 class Operator:
-    """Sees one request through: to whoever leads, under the number that is known then.
+    """Sees one request through: to the leader, under the number that is known then.
 
-    As ``curp``'s commands do, and as somebody does who runs them again.
+    As ``curp``'s commands do, and as an operator does who runs them again.
     """
 
     def __init__(self, world: World, servers: int) -> None:

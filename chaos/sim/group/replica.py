@@ -100,7 +100,7 @@ class SimulatedGroup(Protocol):
         """Return through which LSN the log was trimmed."""
 
     def number_ended(self) -> None:
-        """Take that a leader let its number end: nothing is unsynced."""
+        """Note that a leader let its number end: nothing is unsynced."""
 
     def version(self) -> int:
         """Return the application version that the next life of a replica has."""
@@ -134,7 +134,7 @@ class Replica:
         self.random = random = group.random
         self._group = group
         self.log = group.log.engine(self._strike)
-        # Nobody blocks: when it is asked is when the wait is over.
+        # No thread blocks: the wait ends when it is asked.
         self.log.wait = lambda after, *, timeout_s: self.log.tail()  # type: ignore[method-assign]
         self.machine = Machine()
         self.application_version = self.machine.application_version = group.version()
@@ -224,7 +224,7 @@ class Replica:
         raise NotImplementedError
 
     def crash(self, *, flushed: bool) -> None:
-        """The log is elsewhere: everything here is gone; of an append, nobody knows."""
+        """The log is elsewhere: everything here is gone; the outcome of an append is unknown."""
         if self.leading is not None and flushed:
             self.leading.crash()
 
@@ -233,7 +233,7 @@ class Replica:
         self._servicer.serve(server, rpc)
 
     def close(self) -> None:
-        """End the leadership, so that nobody need wait for its lease."""
+        """End the leadership, so that no replica must wait for its lease."""
         leading = self.leading
         if leading is not None and self.store.leader is not None:
             try:
@@ -308,7 +308,7 @@ class Replica:
             world.trace(
                 name,
                 f"leads {step.number} with {','.join(found.witnesses.witnesses)}; froze "
-                f"{found.frozen or 'nobody'}, held {found.held}, replayed {found.replayed}",
+                f"{found.frozen or 'no witness'}, held {found.held}, replayed {found.replayed}",
             )
         elif isinstance(step, Serve):
             world.trace(
@@ -331,7 +331,7 @@ class Replica:
         if isinstance(error, TrimmedLog):
             world.coverage.hit(Fault.SNAPSHOT, Point.BEHIND_SNAPSHOT)
             if self._begun_at == self._group.trimmed():
-                # Nobody trimmed in between: whoever begins now never gets on.
+                # No replica trimmed in between: one that begins now never gets on.
                 world.broken(self.process.name, error)
         elif step.ending is RoleEnding.STOP:
             # The engine forgot what it had acknowledged, which this one never does.

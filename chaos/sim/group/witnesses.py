@@ -20,7 +20,7 @@ __all__ = ["SimulatedWitnesses"]
 
 
 class SimulatedWitnesses:
-    """Asks; each answer comes later, since nobody blocks here."""
+    """Asks; each answer comes later, since no thread blocks here."""
 
     def __init__(
         self, process: Process, witness: Callable[[str], Witness], machine: Machine

@@ -117,7 +117,7 @@ class Application:
         return _Job(number, row, call, messages, self._dice.random() < 0.75)
 
     def _look(self) -> None:
-        """Find what is to be done, as it is in the database."""
+        """Find in the database what to do."""
         self._session = session = Session(self._cast, self._dice, self.process)
         session.ask(self._read, self._found)
 
@@ -208,7 +208,7 @@ class Application:
         self._cast.oracle.ended(job.call, outcome, lsn)
 
     def _raise_fence(self) -> None:
-        """Raise it, once nobody has the log locked."""
+        """Raise it, once no writer has the log locked."""
         server = self._cast.server
         if server.locked:
             server.behind.append(self._raise_fence)

@@ -39,9 +39,9 @@ class Cast:
         self.offsets: dict[str, float] = {}
         # Producers whose spans only a store's owner decides.
         self.homes: set[int] = set()
-        # Strikes that wait for somebody to be at a point, and for whom.
+        # Strikes that wait for an actor at a point, and for which actors.
         self.aims: dict[Point, list[tuple[Callable[[Actor], bool], Callable[[Actor], None]]]] = {}
-        # What is to go wrong as soon as somebody has asked for something.
+        # What must fail once an actor has asked for something.
         self.outages: dict[Point, list[Callable[[], None]]] = {}
 
     def until(self, done: Callable[[], bool], within_s: float, *, look_s: float = 0.1) -> None:

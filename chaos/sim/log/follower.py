@@ -22,7 +22,7 @@ from sharedlog._core.reading import Committed
 __all__ = ["Follower"]
 
 _POLL_S = 0.25
-# How often one that has read everything gives its hold up, and takes another one.
+# How often one that has read everything drops its hold, and takes another one.
 _ANEW = 0.04
 
 
@@ -51,7 +51,7 @@ class Follower:
         # What it read by holds that were forgotten since.
         self._past: list[tuple[list[Life], int]] = []
         self._names = 0
-        # Its hold is to be forgotten, or is; durable.
+        # Its hold must be forgotten, or is; durable.
         self._leaving = False
         self.forked = False
         # It may have read what a log that was restored does not have.
@@ -96,7 +96,7 @@ class Follower:
             self._cast.oracle.broken("read", f"{self.name} read {each}")
 
     def restored(self, tail: int) -> None:
-        """Another log is to be read, a copy through this LSN; what was read is judged."""
+        """Read another log, a copy through this LSN; what was read is judged."""
         last = self.lives[-1].read[-1][1] if self.lives and self.lives[-1].read else 0
         if self._held:
             # Where it goes on, the copy says.

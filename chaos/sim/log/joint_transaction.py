@@ -59,7 +59,7 @@ class JointTransactions:
                 if set(pended.begins) | set(opened) < {
                     tag for m in parts[seq - 1] for tag in m.tags
                 }:
-                    # Somebody decided it meanwhile.
+                    # Another writer decided it meanwhile.
                     self._end_joint(planned, helper, Outcome.NONE, None)
                     return
                 pend_next(helper, seq + 1)
@@ -90,7 +90,7 @@ class JointTransactions:
             late = partial(pend, helper, decision.through + 1, extra, sorted(decision.begins))
             self._writer.course(Point.PENDING, late, lambda pended, error: None)
         elif planned.behaviour == "rival":
-            # Somebody who took this writer for dead rolls back what it has pending.
+            # A process that took this writer for dead rolls back what it has pending.
             self._writer.sweeper.roll_back(decision)
 
         def done(appended: Appended | None, error: LogError | None) -> None:
@@ -120,7 +120,7 @@ class JointTransactions:
         if not (error is None or isinstance(error, SpanGone | ProducerRetired) or stale):
             self._writer.broken(f"call {planned.number}", error)
 
-        # It is known from now on, of the log as it is now.
+        # It is known from now on, of the present log.
         self._writer.ended(planned.number, outcome, lsn)
 
         def retired(highest: int | None, error: LogError | None) -> None:

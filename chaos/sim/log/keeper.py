@@ -36,7 +36,7 @@ class Keeper:
         self.process.alive = False
 
     def start(self) -> None:
-        """Begin a life: somebody else than before."""
+        """Begin a life, under another identity than before."""
         if self.process.alive or self._cast.over:
             return
         self._lives += 1
@@ -57,7 +57,7 @@ class Keeper:
             self._cast.loop.after(seconds, self.start)
 
     def act(self, fence: Fence) -> None:
-        """Do what is to be done, and call ``again``."""
+        """Do the work that is due, and call ``again``."""
         raise NotImplementedError
 
     def again(self) -> None:
@@ -119,7 +119,7 @@ class Sweeping(Keeper):
         super().__init__(cast, "sweeper", index, 0.6)
 
     def begin(self) -> None:
-        """Have seen nobody."""
+        """Begin a life that has seen no producer yet."""
         self._silences = sweeping.Silences[int, int](SILENT_S)
 
     def act(self, fence: Fence) -> None:

@@ -24,7 +24,7 @@ _DAWDLES = 13
 
 @dataclass
 class _UnderWay:
-    """One that is under way in this life."""
+    """One that is open in this life."""
 
     call: PlannedCall
     fence: Fence | None

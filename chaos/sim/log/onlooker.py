@@ -92,7 +92,7 @@ class Onlooker:
                 self._see_trim(struct.unpack(">QQQ", put.value)[0], asked.process, log, now)
 
     def _acts(self, duty: str, process: Process) -> None:
-        """Whoever acts was the last to take the duty."""
+        """Check that a process that acts was the last to take the duty."""
         number = self.raised.get(duty, [(0, 0)])[-1][0]
         if self.holders.get((duty, number)) != who_of(process.name):
             self.problems.append(f"duty: {process.name} acts for {duty}, and is not the one")

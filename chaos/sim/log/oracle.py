@@ -41,7 +41,7 @@ class Oracle:
         self.problems: list[str] = []
         # In the order in which they began.
         self._calls: dict[int, _Call] = {}
-        # Contents that nobody may ever read.
+        # Contents that no follower may ever read.
         self._never: set[bytes] = set()
         # Under which fence and number a producer wrote a seq.
         self._fenced: dict[tuple[int, int], tuple[str, int]] = {}
@@ -81,7 +81,7 @@ class Oracle:
         self.problems.append(f"{rule}: {text}")
 
     def restore(self, rows: Sequence[Row]) -> None:
-        """Take that a backup with these rows need not have what was appended after it."""
+        """Note that a backup with these rows need not have what was appended after it."""
         self.restores += 1
         # What was sent, and is sent again, may be the first of its seq now.
         self._never.clear()
@@ -152,7 +152,7 @@ class Oracle:
     ) -> None:
         for entry in entries:
             if entry.kind is EntryKind.ROLLBACK:
-                # Whoever retires a producer holds no fence, and shows its last seq.
+                # A process that retires a producer holds no fence, and shows its last seq.
                 continue
             name, number = self._fenced.get((entry.producer, entry.seq), ("", 0))
             over = [tail for higher, tail in raised.get(name, ()) if higher > number]

@@ -35,7 +35,7 @@ AGAIN_S = 0.02
 
 
 class Note(NamedTuple):
-    """What a writer's own store commits: the marker that is to be in the log, whoever dies."""
+    """What a writer's own store commits: the marker that must be in the log after any crash."""
 
     call: int
     producer: ProducerId
@@ -72,7 +72,7 @@ class Publisher(ABC):
         self._number = 0
         self.seq = 1
         self.alone = False
-        # Its producer was retired: another one is to be granted.
+        # Its producer was retired: it needs another one.
         self.gone = False
         # How often the log had been restored before it was granted, and its helper.
         self._granted_in = self.helped_in = 0
@@ -92,7 +92,7 @@ class Publisher(ABC):
         self.course(Point.FENCING, partial(raise_fence, self.fence), self._raised)
 
     def crash(self, seconds: float) -> None:
-        """Die with whatever is under way; nobody knows what became of that."""
+        """Die with all that is in flight, whose outcome is unknown then."""
         if not self.process.alive:
             return
         count(self.cast, self, Fault.CRASH)
@@ -172,7 +172,7 @@ class Publisher(ABC):
         self.course(Point.GRANTING, partial(grant, token, self.window), done)
 
     def _lost_producer(self) -> None:
-        """Go on with another one when nothing is under way by the last."""
+        """Go on with another one when nothing is in flight by the last."""
         self.gone = True
         if not self.running:
             self.gone, self.producer = False, None
@@ -184,7 +184,7 @@ class Publisher(ABC):
         self.leave(planned)
 
     def leave(self, planned: PlannedCall) -> None:
-        """Have a call no longer hold up others."""
+        """Have a call no longer delay others."""
         self.running.pop(planned.number, None)
         self.seqs.pop(planned.number, None)
         self.alone = False
@@ -221,7 +221,7 @@ class Publisher(ABC):
         return Fence(self.fence, self._number) if planned.behaviour == "fenced" else None
 
     def take_fence_back(self) -> None:
-        """Hold the fence again, which somebody raised."""
+        """Hold the fence again, which another process raised."""
 
         def done(number: int | None, error: LogError | None) -> None:
             if number is None:

@@ -98,7 +98,7 @@ class Relay:
             return
         dice = self._cast.random
         self._left -= 1
-        # Some skip a turn, which nobody may.
+        # Some skip a turn, which is not allowed.
         follows = highest + (dice.random() < 0.15)
         call = _FIRST_CALL * (1 + self._index) + self._left
         messages = self._cast.messages(call, 0, dice.randint(1, 3))

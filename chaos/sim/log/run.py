@@ -191,7 +191,7 @@ class _Run:
     def _restore(self, backup: Backup, *, declared: bool) -> None:
         """Stop all but one, go on with the backup, and begin again."""
         cast = self.cast
-        cast.trace("world", f"restored, {'declared' if declared else 'and nobody told'}")
+        cast.trace("world", f"restored, {'declared' if declared else 'and undeclared'}")
         old = committed(cast.server.seen.rows)
         cast.oracle.problems.extend(cast.server.seen.problems)
         for follower in self.followers:
@@ -213,7 +213,7 @@ class _Run:
 
 
 def _is_for(fault: Fault, actor: Actor) -> bool:
-    """Whether somebody is whom an aimed fault is for."""
+    """Whether an aimed fault is for this actor."""
     return fault is not Fault.TAKE_OVER or (isinstance(actor, Writer) and actor.under_fence())
 
 

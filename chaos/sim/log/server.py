@@ -121,7 +121,7 @@ class LogServer:
             self._loop.after(0.0, each)
 
     def carry_out(self, rule: Rule[Any]) -> None:
-        """Do what an operator asks for, while nobody else has the log open."""
+        """Do what an operator asks for, while no other process has the log open."""
         operator = Process(self._loop, "operator")
         answer: Any = None
         while True:

@@ -30,7 +30,7 @@ class Session:
     """One connection, with one transaction; a new one is made after any error."""
 
     def __init__(self, cast: Cast, dice: Random, process: Process) -> None:
-        """``dice``: the application's, so that nobody else's fall otherwise."""
+        """``dice``: the application's, so that no other dice fall otherwise."""
         self._cast = cast
         self._dice = dice
         self._process = process
@@ -40,7 +40,7 @@ class Session:
         self._writes: Commit | None = None
 
     def ask(self, what: Callable[[], Any], done: Told, *, writes: bool = False) -> None:
-        """Have something done there; ``done`` gets what came of it, or that nobody answered.
+        """Have something done there; ``done`` gets the result, or that no answer came.
 
         ``writes``: it waits for who has the log locked.
         """
@@ -61,7 +61,7 @@ class Session:
                 break
             answer = server.at_once(self._process, step, Point.APPEND_IN)
         server.locked = True
-        # What its conditions say is so for as long as nobody else writes.
+        # What its conditions say is so for as long as no other process writes.
         self._writes = Commit((), (*step.puts, Put(row, b"there")), step.entries)
         self._cast.loop.after(_HANG_S, self._end)
         return True

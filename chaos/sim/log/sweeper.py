@@ -43,7 +43,7 @@ class Sweeper:
         Course(self._cast, self, partial(retire, producer), Point.RETIRING, self._ended).go()
 
     def take_over(self, name: str) -> None:
-        """Raise a fence, as whoever takes its holder for dead."""
+        """Raise a fence, as a process that takes its holder for dead."""
         self._cast.trace("sweeper", f"raises {name}")
         Course(self._cast, self, partial(raise_fence, name), Point.FENCING, self._ended).go()
 
@@ -60,7 +60,7 @@ class Sweeper:
             Course(self._cast, self, rule, Point.MARKER, decided).go()
 
         def decided(found: object, error: LogError | None) -> None:
-            # Somebody was first.
+            # Another process was first.
             self._ended(found, None if isinstance(error, SpanGone | ProducerRetired) else error)
 
         token = self._cast.random.randbytes(16)

@@ -1,4 +1,4 @@
-"""Driver of the product's appends and transactions: a writer, as it is asked for them."""
+"""Driver of the product's appends and transactions: a writer that is asked for them."""
 
 from __future__ import annotations
 

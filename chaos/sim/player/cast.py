@@ -24,7 +24,7 @@ STREAMS = {"orders": 3, "audit": 2}
 METHODS = {"orders": "/shop.v1.Orders/Take", "audit": "/shop.v1.Audit/Note"}
 TAGS = tuple(f"{name}/{number}" for name, count in STREAMS.items() for number in range(count))
 _EPOCH_US = 1_800_000_000_000_000
-# Of messages: those that say their method, and those that say one that nobody may call.
+# Of messages: those that say their method, and those that say one that no client may call.
 _SAYING, _FORBIDDEN = 0.3, 0.01
 
 

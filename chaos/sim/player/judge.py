@@ -110,7 +110,7 @@ class Judge:
             # Where a replay is to begin was trimmed before anybody held it.
             replayed = why == "TRIMMED" and self._number(self._targets[name]) > 0
             if not (why in _OF_MESSAGES or replayed or self._targets[name].restores):
-                self._broken("stopped", f"{name} for {why}, and nobody touched its store")
+                self._broken("stopped", f"{name} for {why}, and no fault touched its store")
 
     def _judge_deaths(self, target: SimulatedTarget) -> None:
         """What kills is found by halves, and what is beside it runs again for these deaths only."""
@@ -146,7 +146,7 @@ class Judge:
         """What an operator had skipped is a dead letter of the index that it was said of."""
         for told in skipped_for_operators(self._cast.server.seen.rows):
             if told not in self._operator.skips:
-                self._broken("letters", f"nobody had this skipped: {told}")
+                self._broken("letters", f"no operator had this skipped: {told}")
 
     def _judge_connections(self) -> None:
         """On one connection nothing is left out, where one stream takes over from the other."""
@@ -283,7 +283,7 @@ class Judge:
                 )
 
     def _see_who(self, asked: Asked, commit: Commit) -> None:
-        """Whoever tells, binds and appends dead letters was the last to take the duty."""
+        """Only the last to take the duty tells, binds and appends dead letters."""
         lives = [who for process, who in self._cast.lives if process is asked.process]
         if not lives or not (commit.entries or any(_LED.match(put.key) for put in commit.puts)):
             return

@@ -37,7 +37,7 @@ _POINTS = {
 
 
 class SimulatedCalls:
-    """See ``LogCalls``. Whoever was cancelled is not waited for: its rule goes on to its end."""
+    """See ``LogCalls``. A cancelled call is not waited for: its rule goes on to its end."""
 
     def __init__(self, cast: PlayerCast, actor: Actor) -> None:
         self._cast = cast

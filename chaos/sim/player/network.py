@@ -327,7 +327,7 @@ class SimulatedLink(Link):
             call.give_up()
 
     def _copied(self, method: str, host: Host, data: bytes) -> None:
-        """Have a proxy send a batch once more, later; nobody reads its answer."""
+        """Have a proxy send a batch once more, later; no process reads its answer."""
         cast = self._cast
         if method != "DeliverBatch" or cast.weather.copied_until <= cast.loop.now:
             return

@@ -19,7 +19,7 @@ from sharedlog._core.whole import read_trimmed
 __all__ = ["Operator"]
 
 _LOOKS_S = 0.7
-# So often a message may fail before somebody skips it.
+# So often a message may fail before an operator skips it.
 _TIMES = 7
 
 
@@ -125,7 +125,7 @@ class Operator:
                 self.replay(name)
 
     def _give_up(self, name: str, told: TargetState) -> None:
-        """Skip what has failed again and again, where that is tried for ever."""
+        """Skip what has failed again and again, if the player retries without end."""
         for tag, (place, count) in told.attempts.items():
             if count >= _TIMES:
                 order = SkipOne(tag, Position.parse(place), self._order("it fails"), told.number)

@@ -82,7 +82,7 @@ class _Run:
         patience = _LONG_PATIENCE if patient else _PATIENCE
         self.declared = [_declared(dice, each, patience) for each in setups]
         if kills(schedule.seed):
-            # Nobody has to see to what is killed by.
+            # No operator has to see to what is killed by.
             self.declared = [
                 replace(
                     each,
@@ -149,7 +149,7 @@ class _Run:
         self.judge.judge()
 
     def forget(self) -> None:
-        """Let go of what the processes left."""
+        """Release what the processes left."""
         for each in self.cast.loops:
             each.forget()
 
@@ -229,7 +229,7 @@ class _Run:
     def _aim(
         self, at: Point, wanted: Callable[[Actor], bool], strike: Callable[[Actor], None]
     ) -> None:
-        """Have it strike whoever of these is at that point next."""
+        """Have it strike the next of these at that point."""
         self.cast.aims.setdefault(at, []).append((wanted, strike))
 
     def _wait_for(self, planned: PlannedFault, point: Point) -> None:

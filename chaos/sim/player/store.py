@@ -46,7 +46,7 @@ class Held:
     effects: list[Effect] = field(default_factory=list)
 
     def copy(self) -> Held:
-        """Return it as it is."""
+        """Return a copy of its present state."""
         return Held(self.id, dict(self.rows), list(self.effects))
 
 
@@ -200,7 +200,7 @@ class Store:
                     self.effect(each._replace(at=cast.loop.now))
         if lossy or life != self._lives:
             cast.coverage.hit(Fault.STORE_LOSS, point)
-            found = RecordPending("nobody can tell whether it was committed")
+            found = RecordPending("it is not known whether it was committed")
         events.process.after(0.0, _end, future, found)
 
     def _note_skips(self, moves: Iterable[Move]) -> None:

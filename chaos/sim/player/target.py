@@ -144,7 +144,7 @@ class TargetProcess(Host):
         self.name = f"{of.setup.name}{number}"
         self.courses: dict[Any, None] = {}
         self.calls: dict[Call, None] = {}
-        # Handlers that run, and commits that are under way.
+        # Handlers that run, and commits in flight.
         self.doing: dict[object, Point] = {}
         self.process = Process(of.cast.loop, self.name)
         self.process.alive = False

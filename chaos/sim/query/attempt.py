@@ -74,7 +74,7 @@ class TaskRun:
             self._end(None, None)
 
     def kill(self) -> None:
-        """End it, and tell nobody."""
+        """End it without a word to any process."""
         self.process.kill()
 
     def _joined(self, _: object, error: LogError | None) -> None:

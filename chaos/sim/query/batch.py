@@ -23,7 +23,7 @@ _ZOMBIE_S = 4.0
 
 
 class Batch:
-    """Runs all tasks, then commits; whoever owns it hears of its end, while that lives."""
+    """Runs all tasks, then commits; its owner hears of its end, while that lives."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Batch:
         return [each for those in self._attempts.values() for each in those if each.process.alive]
 
     def closer(self) -> Closer | None:
-        """Return the commit that is under way, if there is one."""
+        """Return the commit in flight, if there is one."""
         return None if self._over else self._closer
 
     def speculate(self, slow: TaskRun) -> bool:

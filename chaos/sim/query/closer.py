@@ -47,7 +47,7 @@ class Closer:
         self.owner.crash(seconds)
 
     def kill(self) -> None:
-        """End it, and tell nobody."""
+        """End it without a word to any process."""
         self.process.kill()
 
     def _go(self, done: Callable[[Closed | None, LogError | None], None]) -> None:

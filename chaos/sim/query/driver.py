@@ -237,7 +237,7 @@ class Driver:
             self.over = True
         self._die()
         if isinstance(error, Fenced) and self.copied:
-            # Whoever runs copies gives one up.
+            # An operator with copies gives one up.
             self._refused += 1
             self.over = self._refused > 2 and not self._cast.healed
         self._cast.loop.after(0.3 + self._cast.random.random(), self.start)

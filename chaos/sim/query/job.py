@@ -57,7 +57,7 @@ class Job:
         if self.process.alive:
             count(self._cast, self, Fault.CRASH)
             self._die()
-            # What was committed and forgotten nobody runs again.
+            # A job that was committed and forgotten does not run again.
             self.over = self.committed or not self.named
             self._cast.loop.after(seconds, self.start)
 
@@ -107,7 +107,7 @@ class Job:
             self._die()
             self._cast.loop.after(0.2 + self._cast.random.random(), self.start)
         else:
-            # Spark's abort: what late tasks append is nobody's.
+            # Spark's abort: appends of late tasks belong to no plan.
             self._removed()
 
     def _removed(self) -> None:

@@ -49,7 +49,7 @@ def judge(cast: Cast, drivers: Sequence[Driver], jobs: Sequence[Job], rows: int)
 
 
 def left_of(cast: Cast) -> list[str]:
-    """Return the keys of what tasks had, and nobody decided."""
+    """Return the keys of what tasks had, and no process decided."""
     return [key for key in cast.server.log.keys if key.startswith(_LEFT)]
 
 

@@ -37,7 +37,7 @@ class QueryOnlooker(Onlooker):
                 self._see_row(put.key.removeprefix(QUERIES), asked.process.name, log)
 
     def _see_append(self, name: str, producer: int, log: MemoryLog) -> None:
-        """Whoever appends is in: its plan is open, and it is a task of that."""
+        """Check that a task that appends is in: its plan is open, and has that task."""
         value = log.keys.get(QUERIES + name)
         query = None if value is None else query_of(name, value)
         mine = None if query is None else f"{TASKS}{name}/{query.plan}/{producer}"
@@ -45,7 +45,7 @@ class QueryOnlooker(Onlooker):
             self.problems.append(f"late: producer {producer} of {name} appends, and is not in")
 
     def _see_row(self, name: str, who: str, log: MemoryLog) -> None:
-        """A name that is gone is begun anew by plans that were drawn since, or by nobody."""
+        """A name that is gone is begun anew by plans that were drawn since, or not at all."""
         value = log.keys.get(QUERIES + name)
         query = None if value is None else query_of(name, value)
         if query is None or query.forgotten:

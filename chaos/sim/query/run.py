@@ -195,7 +195,7 @@ class _Run:
             self._copy(actor)
 
     def _copy(self, actor: Actor) -> None:
-        """Have somebody start a copy of a checkpoint beside whoever works with it."""
+        """Have an operator start a copy of a checkpoint beside the driver that uses it."""
         driver = actor.owner if isinstance(actor, TaskRun | Closer) else actor
         if not isinstance(driver, Driver) or driver.within or len(self.streaming) > _COPIES:
             return
@@ -210,7 +210,7 @@ class _Run:
 
 
 def _is_for(fault: Fault, actor: Actor) -> bool:
-    """Whether somebody is whom a fault is for."""
+    """Whether a fault is for this actor."""
     if fault in (Fault.TASK_FAILED, Fault.SPECULATION):
         return isinstance(actor, TaskRun)
     if fault is Fault.COPY:

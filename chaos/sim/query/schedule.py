@@ -60,7 +60,7 @@ REQUIRED = frozenset(
     + [(Fault.COPY.value, point.value) for point in _OF_BATCHES]
     + [(Fault.WALL_JUMP.value, Point.IDLE.value)]
 )
-# Of those the ones that can be aimed: copies are made as somebody asks.
+# Of those the ones that can be aimed: copies are made when an actor asks.
 _TURNS = tuple(
     (Fault(fault), Point(point))
     for fault, point in sorted(REQUIRED)

@@ -23,7 +23,7 @@ class PlanSweeper(Keeper):
         super().__init__(cast, "sweeper", index, 0.6)
 
     def begin(self) -> None:
-        """Have seen nobody."""
+        """Begin a life that has seen no plan yet."""
         self._silences = sweeping.Silences[Plan, Signs](SILENT_S)
 
     def act(self, fence: Fence) -> None:
