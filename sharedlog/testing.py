@@ -85,7 +85,7 @@ class Driven:
         for _ in range(_MOST_ROUNDS):
             if not self._work.round() and self._work.caught_up(tail):
                 return self._work.done - done
-        raise AssertionError(f"it comes to no end in {_MOST_ROUNDS} rounds")
+        raise AssertionError(f"it has not ended after {_MOST_ROUNDS} rounds")
 
     def die(self) -> None:
         """Be killed, before the current step; its lease is over at once."""

@@ -83,7 +83,7 @@ def _reset(log: Log, name: str, where: After) -> int:
     if isinstance(where, Position):
         if len(streams) > 1:
             raise CommandRefused(
-                f"{name} follows {', '.join(streams)}, and a position says no stream: give a time",
+                f"{name} follows {', '.join(streams)}: a position is of one stream, give a time",
                 ExitCode.USAGE,
             )
         starts = {tag: where for tag in tags if substream_number(tag) == where.substream}

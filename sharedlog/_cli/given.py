@@ -33,7 +33,7 @@ def schedule(text: str) -> timedelta:
     """Return a duration as ``duration`` does, but not none at all."""
     found = duration(text)
     if not found:
-        raise argparse.ArgumentTypeError(f"{text!r}: again and again needs a time between")
+        raise argparse.ArgumentTypeError(f"{text!r}: the interval must be positive")
     return found
 
 

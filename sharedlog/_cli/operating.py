@@ -36,7 +36,7 @@ def streams(log: Log, arguments: argparse.Namespace) -> int:
     if arguments.create is not None:
         log.stream(arguments.create, arguments.substreams, arguments.retention)
     elif arguments.substreams is not None or arguments.retention is not None:
-        raise CommandRefused("--substreams and --retention are of --create NAME", ExitCode.USAGE)
+        raise CommandRefused("--substreams and --retention need --create NAME", ExitCode.USAGE)
     found = log.streams()
     if arguments.json:
         print_json(

@@ -243,7 +243,7 @@ def resume(log: Log, arguments: argparse.Namespace) -> int:
         told = _told(log, arguments)
         if not told.store:
             raise CommandRefused(
-                "no store has answered: there is none to adopt", ExitCode.NOT_FOUND
+                "no store has answered, so there is none to adopt", ExitCode.NOT_FOUND
             )
         order = _reasoned(arguments)
         place = log._place.of_player(arguments.player)
@@ -281,7 +281,7 @@ def skip(log: Log, arguments: argparse.Namespace) -> int:
         if len(waiting) >= _MOST_SKIPS:
             raise CommandRefused(
                 f"{len(waiting)} skips of {arguments.target} are not done yet: wait until its "
-                "player has done some, or replay the target from behind them",
+                "player has done some, or replay the target from after them",
                 ExitCode.USAGE,
             )
         return known._replace(skips=(*waiting, order), resumed=known.resumed + 1)
@@ -342,7 +342,7 @@ def _told(log: Log, arguments: argparse.Namespace) -> TargetState:
     found = place.run(all_told(arguments.player)).get(arguments.target)
     if found is None:
         raise CommandRefused(
-            f"player {arguments.player!r} tells of no target {arguments.target!r}",
+            f"player {arguments.player!r} has no target {arguments.target!r}",
             ExitCode.NOT_FOUND,
         )
     return found

@@ -204,7 +204,7 @@ def _credentials(arguments: argparse.Namespace) -> grpc.ServerCredentials | None
     certificate, key = arguments.tls_certificate, arguments.tls_key
     authorities = arguments.tls_client_authorities
     if (certificate is None) is not (key is None):
-        raise CommandRefused("--tls-certificate and --tls-key come together", ExitCode.USAGE)
+        raise CommandRefused("--tls-certificate and --tls-key are needed together", ExitCode.USAGE)
     if key is None:
         if authorities is not None:
             raise CommandRefused("--tls-client-authorities needs --tls-certificate", ExitCode.USAGE)

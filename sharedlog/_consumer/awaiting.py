@@ -28,9 +28,11 @@ def await_consumer(
     not follow. Over gRPC that is unknown, and the result is False.
     """
     if not isinstance(position, Position):
-        raise InvalidRequest(f"position={position!r:.100}: it is what log.publish returned")
+        raise InvalidRequest(
+            f"position={position!r:.100}: give the position that log.publish returned"
+        )
     if not isinstance(timeout, timedelta):
-        raise InvalidRequest(f"timeout={timeout!r:.100}: it is a timedelta")
+        raise InvalidRequest(f"timeout={timeout!r:.100} must be a timedelta")
     check_name(name, "consumer")
     log._placing.stream(stream)
     if not isinstance(log._place.engine, Elsewhere):

@@ -38,7 +38,7 @@ class _Method:
             raise unserialisable() from error
         if timeout is not None and timeout <= 0:
             # The service would be taken to be away, and the call be tried again and again.
-            raise InvalidRequest(f"timeout={timeout}: a call's timeout is positive")
+            raise InvalidRequest(f"timeout={timeout}: a call's timeout must be positive")
         entries = tuple((name, value) for name, value in metadata or ())
         return Wanted(self._target, self._method, body, timeout, entries)
 

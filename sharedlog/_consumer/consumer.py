@@ -59,7 +59,7 @@ def begins_of(start: str | datetime | Position, tags: Sequence[str]) -> Mapping[
     if not isinstance(start, Position):
         if start not in (BEGINNING, END):
             raise InvalidRequest(
-                f"start={start!r:.100}; it is {BEGINNING!r}, {END!r}, a datetime or a position"
+                f"start={start!r:.100} must be {BEGINNING!r}, {END!r}, a datetime or a position"
             )
         return dict.fromkeys(tags, start)
     streams = sorted({stream_of(each) for each in tags})
@@ -140,16 +140,18 @@ class Consumer:
         """
         check_name(name, "consumer")
         if isinstance(streams, str) or not streams:
-            raise InvalidRequest(f"streams={streams!r:.100}: several are given, as ['orders']")
+            raise InvalidRequest(f"streams={streams!r:.100} must be a list, such as ['orders']")
         if not isinstance(lease, timedelta):
-            raise InvalidRequest(f"lease={lease!r:.100}: it is a timedelta")
+            raise InvalidRequest(f"lease={lease!r:.100} must be a timedelta")
         if not isinstance(store, str):
-            raise InvalidRequest(f"store={store!r:.100}: it is a URL, as 'sqlite:///billing.db'")
+            raise InvalidRequest(
+                f"store={store!r:.100} must be a URL, such as 'sqlite:///billing.db'"
+            )
         check_whole(attempts, "attempts", 1, MAX_NUMBER)
         check_whole(batch, "batch", 1, MAX_NUMBER)
         check_whole(concurrency, "concurrency", 1, _MOST_LANES)
         if lease <= timedelta(0):
-            raise InvalidRequest("the lease is more than nothing")
+            raise InvalidRequest("the lease must be positive")
         place = log._place
         refuse_served(place.engine)
         found = [log._placing.stream(each) for each in sorted(set(streams))]
@@ -226,7 +228,7 @@ class Consumer:
         ``InvalidRequest``.
         """
         if not isinstance(interval, timedelta) or interval <= timedelta(0):
-            raise InvalidRequest(f"interval={interval!r:.100}: it is a timedelta, of some length")
+            raise InvalidRequest(f"interval={interval!r:.100} must be a positive timedelta")
 
         def add(call: _T) -> _T:
             self._handlers.add_timer(interval.total_seconds(), call)

@@ -64,7 +64,7 @@ class Effects:
     def message(self) -> Message:
         """The message; raises ``InvalidRequest`` in a timer, and in a handler of batches."""
         if self._message is None:
-            raise InvalidRequest("a timer has no message, and a batch has effects.messages")
+            raise InvalidRequest("a timer has no message; in a batch use effects.messages")
         return self._message
 
     @property
@@ -121,7 +121,9 @@ class Effects:
         assign it. Raises ``InvalidRequest`` if the effects are in a database.
         """
         if self._state is None:
-            raise InvalidRequest("this consumer's effects are in a database: effects.connection")
+            raise InvalidRequest(
+                "this consumer's effects are in a database: use effects.connection"
+            )
         return self._state
 
     def publish(

@@ -35,7 +35,7 @@ class Watchers:
         several = given if isinstance(given, Sequence) else () if given is None else (given,)
         if not all(isinstance(each, ConsumerObserver) for each in several):
             raise InvalidRequest(
-                f"observer={shown(given)}: sharedlog.ConsumerObserver, or a list of them"
+                f"observer={shown(given)} must be a sharedlog.ConsumerObserver, or a list of them"
             )
         return cls(several)
 

@@ -139,7 +139,7 @@ class PostgresLane:
         self._overran = False
         # Of the transaction that runs, if one does.
         self._mark: TransactionMark | None = None
-        # The session's, as handlers are to leave them.
+        # The session's, which handlers must leave unchanged.
         self._settings: tuple[tuple[str, bytes], ...] = ()
         # What the server calls our session.
         self._session = ""

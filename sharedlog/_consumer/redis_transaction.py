@@ -206,7 +206,7 @@ class RedisTransaction(redis.client.Pipeline):
         }:
             raise InvalidRequest(f"{name} is no command of a handler's transaction")
         if len(words) > _MOST_WORDS:
-            raise InvalidRequest(f"a command has {_MOST_WORDS} words at most: several are fine")
+            raise InvalidRequest(f"a command has {_MOST_WORDS} words at most: use several commands")
         if len(words) < abs(info.arity) or (0 < info.arity != len(words)):
             raise InvalidRequest(f"{name} with {len(words) - 1} arguments")
         if any(each.startswith(self._prefix) for each in words[1:2]):

@@ -53,7 +53,7 @@ class StateView(Mapping[str, Any]):
         elif substream is not None and key is None:
             (self.substream,) = chosen_substreams(found, (substream,))
         else:
-            raise InvalidRequest("a state is of one substream: say its number, or a message's key")
+            raise InvalidRequest("a state is of one substream: give its number, or a message's key")
         until_answered(place, lambda: check_follows(name, stream))
         self._place = place
         tag = tag_of(stream, self.substream)

@@ -17,7 +17,7 @@ VERSION = 1
 
 
 class EntryKind(enum.Enum):
-    """What an entry is to its readers."""
+    """The kind of an entry for its readers."""
 
     COMMITTED = pb.COMMITTED
     PENDING = pb.PENDING

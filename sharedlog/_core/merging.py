@@ -59,7 +59,7 @@ class Merger:
         return {each.tag: each.through for each in self._readers if each.tag not in waiting}
 
     def begin(self) -> Rule[None]:
-        """Go where each is to begin; raises ``LogForked``, ``TrimmedLog``."""
+        """Go to where each begins; raises ``LogForked``, ``TrimmedLog``."""
         for reader in self._readers:
             yield from reader.begin()
 

@@ -173,7 +173,7 @@ class Reader:
         return self._through or 0
 
     def begin(self) -> Rule[None]:
-        """Go where it is to begin; raises ``LogForked``, ``TrimmedLog``. Once is enough."""
+        """Go to where it begins; raises ``LogForked``, ``TrimmedLog``. Once is enough."""
         if self._through is not None:
             return
         start = self._start

@@ -31,7 +31,7 @@ class Candidate:
         told.acquire()
 
     def wait(self, timeout_s: float = -1) -> bool:
-        """Wait until its work was done, it is to lead, or others came; whether that was in time."""
+        """Wait until its work was done, it leads, or others came; return if that was in time."""
         return self._told.acquire(True, timeout_s)
 
     def wake(self) -> None:

@@ -46,7 +46,7 @@ def trim_once(
                 place, lambda: trim(known, _now_us(), retention_us, fence=fence)
             )
         except TrimmedLog:
-            # Another one trimmed what this one was to look at.
+            # Another one trimmed what this one wanted to read.
             if attempt == _ATTEMPTS - 1:
                 raise
         else:

@@ -188,7 +188,7 @@ class Relay:
             raise LogForked(
                 f"the outbox {self._name!r} is for a log of incarnation {box.incarnation}, not "
                 f"{self._place.incarnation}: it is another one, or was restored and declared so. "
-                "If this log shall have what waits: sharedlog relay --adopt"
+                "To relay what waits to this log: sharedlog relay --adopt"
             )
         return box
 

@@ -89,7 +89,7 @@ class Target:
             raise InvalidRequest(f"target {self.name!r}: address = {self.address!r}: HOST:PORT")
         self._check_numbers()
         if not isinstance(self.start, Position | datetime) and self.start not in (BEGINNING, END):
-            raise InvalidRequest(f"{self.start!r:.100} is no place for a target to begin at")
+            raise InvalidRequest(f"{self.start!r:.100} is no valid start of a target")
         if not isinstance(self.token, str):
             raise InvalidRequest(f"target {self.name!r}: a token is a text")
         # What it raises is raised now.
@@ -166,7 +166,7 @@ class Target:
         if not (self.tls or self.authorities or self.certificate):
             return None
         if bool(self.certificate) is not bool(self.key):
-            raise InvalidRequest("certificate and key come together")
+            raise InvalidRequest("certificate and key are needed together")
         import grpc
 
         return grpc.ssl_channel_credentials(

@@ -70,7 +70,7 @@ class Leading:
         return self._courses
 
     async def run(self, closing: asyncio.Event) -> None:
-        """Lead whenever it has the duty, until it is to end.
+        """Lead whenever it has the duty, until ``closing`` is set.
 
         Raises ``LogStopped`` if the log was closed, or cannot be used any more by this process,
         and what ended a part of it, which would not begin again. Another process can lead then.

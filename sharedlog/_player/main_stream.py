@@ -18,7 +18,7 @@ from sharedlog._player.course import Course
 from sharedlog._player.outside import Outside
 
 _log = get_logger("sharedlog")
-# How long it waits for the log to grow before it looks what else there is to do; how often
+# How long it waits for the log to grow before it looks for other work; how often
 # targets without messages are moved forward; how long targets may take to say where they are
 # before it begins without them; and how soon it reads again after an error.
 _WAIT_S, _PASS_S, _ASKED_S, _AGAIN_S = 0.25, 5.0, 1.0, 1.0

@@ -77,7 +77,9 @@ class Player:
             raise InvalidRequest(f"{log_name[:100]!r} is no name of a log")
         check_time(takeover, "takeover")
         if takeover < _SHORTEST_TAKEOVER:
-            raise InvalidRequest(f"a takeover within {takeover}: {_SHORTEST_TAKEOVER} is the least")
+            raise InvalidRequest(
+                f"a takeover within {takeover} is too short: {_SHORTEST_TAKEOVER} at least"
+            )
         self._place = log._place.of_player(name)
         self._settings = PlayerSettings(name, log_name, dead_letters, takeover)
         self._settings.targets = check_targets(targets, dead_letters)

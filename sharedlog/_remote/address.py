@@ -68,7 +68,7 @@ def _token(file: str | None) -> str:
     if file is None:
         token, file = os.environ.get(VARIABLE, ""), os.environ.get(FILE_VARIABLE)
         if token and file:
-            raise InvalidRequest(f"of {VARIABLE} and {FILE_VARIABLE} only one is set")
+            raise InvalidRequest(f"of {VARIABLE} and {FILE_VARIABLE} set only one")
         if not file:
             return _checked(token.strip())
     found = _checked(_read("token_file", file).decode("ascii", "replace").strip())

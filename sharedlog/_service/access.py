@@ -122,7 +122,7 @@ def _token(tokens: Mapping[str, bytes], metadata: Iterable[tuple[str, str | byte
             for name, token in tokens.items():
                 if hmac.compare_digest(token, shown):
                     return name
-            raise NotAllowed("the token that was shown is none of this server's")
+            raise NotAllowed("the token is unknown to this server")
     return None
 
 

@@ -37,7 +37,7 @@ _T = TypeVar("_T")
 _AHEAD_BYTES = 1 << 20
 _PIECE = 1000
 _ATTEMPTS = 3
-# How long a log that does not answer is asked again before the client is to ask elsewhere.
+# How long a log that does not answer is asked again before the client must ask elsewhere.
 _PATIENCE_S, _PAUSE_S = 5.0, 0.25
 # What a message takes in a reply beside its envelope.
 _MESSAGE_BYTES = 64
@@ -213,7 +213,7 @@ class Followers:
 
 
 async def _pause(waiting: Any, stopping: asyncio.Event) -> None:
-    """Wait for this, or until the stream is to end."""
+    """Wait for this, or until the stream must end."""
     tasks = {asyncio.ensure_future(waiting), asyncio.ensure_future(stopping.wait())}
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -243,7 +243,7 @@ def _pieces(messages: Sequence[Committed]) -> Iterator[Sequence[Committed]]:
 
 
 def _stopping() -> LogError:
-    found = LogUnavailable("the server ends its streams: follow on there, or at another")
+    found = LogUnavailable("the server stops: follow on at it after its restart, or at another")
     found.appended = False
     return found
 

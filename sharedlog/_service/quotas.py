@@ -38,7 +38,9 @@ class Rates:
             debt, since = self._debts.get(name, (0.0, now))
             debt = max(0.0, debt - (now - since) * per_s)
             if debt and debt + amount > per_s * _BURST_S:
-                raise QuotaExceeded(f"{name}: {per_s:g} a second are taken; send it again later")
+                raise QuotaExceeded(
+                    f"{name}: the quota of {per_s:g} a second is used up; send it again later"
+                )
             owed[name] = debt + amount
         for name, debt in owed.items():
             self._debts[name] = (debt, now)
@@ -69,7 +71,9 @@ class Quotas:
         """One more stream is followed."""
         with self._lock:
             if 0 < self._limits.followers <= self._followers.total():
-                raise QuotaExceeded(f"{self._limits.followers} followers are all that are served")
+                raise QuotaExceeded(
+                    f"{self._limits.followers} followers is the most that this server has"
+                )
         with self._one(self._followers, caller, self._limits.caller_followers, "followers"):
             yield
 

@@ -23,7 +23,9 @@ class PlayerAccess:
         self._token = token.encode() if isinstance(token, str) else token
         self._peers = None if peers is None else frozenset(peers)
         if self._token == b"" or self._peers == frozenset() or isinstance(peers, str):
-            raise InvalidRequest("a token is not empty, and peers are names in certificates")
+            raise InvalidRequest(
+                "a token must not be empty, and peers must be names in certificates"
+            )
 
     @property
     def is_open(self) -> bool:
@@ -38,7 +40,7 @@ class PlayerAccess:
             return
         if self._token is not None and self._shows_token(context.invocation_metadata() or ()):
             return
-        raise NotAllowed("this target takes nothing from a player with this token or certificate")
+        raise NotAllowed("this target does not accept this player's token or certificate")
 
     def _shows_token(self, metadata: Iterable[tuple[str, str | bytes]]) -> bool:
         for key, value in metadata:

@@ -64,7 +64,7 @@ def add_target_to_server(
     """
     calls = _calls_of(dedup)
     if concurrency < 1 or queued_bytes < 1 or most_bytes < 1:
-        raise InvalidRequest("concurrency, queued_bytes and most_bytes are at least 1")
+        raise InvalidRequest("concurrency, queued_bytes and most_bytes must be at least 1")
     seals = None if unseal is None else Seals(_cannot_seal, unseal)
     methods = Methods(streams, _kinds(calls), seals)
     for method in {each for some in methods.streams.values() for each in some}:

@@ -23,7 +23,9 @@ def place_of(url: str, incarnation: str | None = None) -> Place:
     ``InvalidRequest`` for a served log: executors read the log itself.
     """
     if is_served(url):
-        raise InvalidRequest("a query opens the log itself: name its store's URL, not a server's")
+        raise InvalidRequest(
+            "a query opens the log itself: give the URL of its store, not of a server"
+        )
     with _lock:
         log = _open.get(url)
         if log is not None and not _stands(log):

@@ -234,7 +234,7 @@ def check_again(closed: Closed, results: Sequence[TaskResult]) -> None:
     if query.identity in (JOB, WRITE):
         raise AlreadyCommitted(
             f"{query.name!r} has committed {query.rows} rows, and these {told.rows} are others, or "
-            "of another stream: nothing of these is in the log. Another write has another name"
+            "of another stream: nothing of these is in the log. Give each write a name of its own"
         )
     if query.closed_run and query.closed_run == run_of(ticket.run):
         raise AlreadyCommitted(

@@ -130,7 +130,7 @@ class BatchReader(DataSourceReader):
         """Return what the tasks read."""
         planner = Planner(self._options)
         if "@" in str(self._options.end):
-            raise SourceError("endingPosition: a time, or end; a position may cut a commit")
+            raise SourceError("endingPosition: a time, or end; a position might cut a commit")
         start, end = planner.at(self._options.start), planner.at(self._options.end)
         wanted = self.wanted
         if wanted.since is not None:

@@ -205,7 +205,7 @@ class Feeding:
         return True
 
     def due(self, now_s: float) -> list[str]:
-        """Return the substreams that are to go on by themselves now."""
+        """Return the substreams that must go on by themselves now."""
         if self.state in (FeederState.S, FeederState.ASKED):
             return []
         waiting = [tag for tag, each in self._aside.items() if each.feeder.state is FeederState.S]
@@ -215,7 +215,7 @@ class Feeding:
         return [*ready, *(tag for tag, each in self._aside.items() if each.fell_back)]
 
     def due_s(self) -> float | None:
-        """Return when the next one is to go on; None: as far as is known none is."""
+        """Return when the next one must go on; None: none is known."""
         if self.state in (FeederState.S, FeederState.ASKED):
             return None
         waiting = [

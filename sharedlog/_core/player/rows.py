@@ -65,7 +65,7 @@ class Latest(NamedTuple):
 class Wish(NamedTuple):
     """What operators wish of one target.
 
-    ``resumed``: how often it was to go on. ``skips``: each until it is known to be done, or its
+    ``resumed``: how often it was resumed. ``skips``: each until it is known to be done, or its
     index is over. ``number``: of its index, raised by each replay, which begins at
     ``first``, an LSN; 0: as its player was told. ``latest``: for people.
     """

@@ -47,7 +47,7 @@ class _State(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """What one transaction is to do: which commits, and what must be so for that."""
+    """The plan of one transaction: its commits, and their conditions."""
 
     included: list[tuple[PendingCommit, Lsns]]
     head: EtcdHead

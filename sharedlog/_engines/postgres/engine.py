@@ -84,7 +84,7 @@ class Waiting:
         if self._listener is None:
             return
         if self._listens:
-            # It hears this, and looks whether it is to go on.
+            # It hears this, and checks whether to go on.
             told = "SELECT pg_notify(%s, '')"
             with contextlib.suppress(psycopg.Error, OSError):
                 self._connection.sessions.use(lambda each: each.execute(told, (self._channel,)))

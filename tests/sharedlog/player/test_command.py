@@ -349,7 +349,7 @@ def test_play_reads_its_targets_again(house, log, url, tmp_path):
         ("[[target]]\nname = 'a'\naddress = 'h:1'\nstreams = ['s']\nstart = 5", "no place"),
         (
             "[[target]]\nname = 'a'\naddress = 'h:1'\nstreams = ['s']\nstart = 2026-01-01",
-            "no place",
+            "no valid start",
         ),
         ("[[target]]\nname = 'a'\naddress = 'h'\nstreams = ['s']", "HOST:PORT"),
         ("", "there is no target"),
