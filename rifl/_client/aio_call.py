@@ -64,7 +64,7 @@ class UnaryUnaryCall(grpc.aio.UnaryUnaryCall):  # type: ignore[type-arg]
         exchange.begin(fault)
 
     def finish(self) -> None:
-        """Note that the call is over."""
+        """Note that the call has ended."""
         self._over = True
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
@@ -137,7 +137,7 @@ class UnaryUnaryCall(grpc.aio.UnaryUnaryCall):  # type: ignore[type-arg]
         return self._issued.rpc_id if self._issued is not None else None
 
     def cancel(self) -> bool:
-        """Cancel the call; False if it is over."""
+        """Cancel the call; False if it has ended."""
         if self._over:
             return False
         self._cancelled = True
@@ -156,7 +156,7 @@ class UnaryUnaryCall(grpc.aio.UnaryUnaryCall):  # type: ignore[type-arg]
         return status is not None and status.code() is grpc.StatusCode.CANCELLED
 
     def done(self) -> bool:
-        """Return whether the call is over."""
+        """Return whether the call has ended."""
         return self._over
 
     def time_remaining(self) -> float | None:
@@ -166,7 +166,7 @@ class UnaryUnaryCall(grpc.aio.UnaryUnaryCall):  # type: ignore[type-arg]
         return max(self._deadline - self._client.now(), 0.0)
 
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
-        """Call ``callback`` with this call at the end, or now if it is over."""
+        """Call ``callback`` with this call at the end, or now if it has ended."""
         if self._over:
             callback(self)
         else:

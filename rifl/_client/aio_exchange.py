@@ -106,7 +106,7 @@ class AioExchange(Exchange):
         return self.reply
 
     def cancel(self) -> bool:
-        """Cancel the call; False if it is over."""
+        """Cancel the call; False if it has ended."""
         if self._over.done():
             return False
         self._cancelled = True

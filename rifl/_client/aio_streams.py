@@ -169,7 +169,7 @@ class UnaryStreamCall(UnaryUnaryCall, grpc.aio.UnaryStreamCall):  # type: ignore
         super().run(exchange, fault)
 
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
-        """Call ``callback`` with this call at the end, or now if it is over."""
+        """Call ``callback`` with this call at the end, or now if it has ended."""
         self._exchange.on_end = self.finish
         super().add_done_callback(callback)
 

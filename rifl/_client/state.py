@@ -105,7 +105,7 @@ class ClientState:
     """One client: its session under one lock, and the calls that wait for it.
 
     ``lease`` mirrors the session's while calls may be issued; None is the hot
-    path's one sign that something else has to be looked at first. The lock is
+    path's one sign that something else must be looked at first. The lock is
     held for short computations only: never while sending, waiting or calling
     out. Any thread.
     """
@@ -436,7 +436,7 @@ class ClientState:
         return self._all_waiters()
 
     def _all_waiters(self) -> list[Waiter]:
-        """Under the lock: take all that wait, who are to be told."""
+        """Under the lock: take all that wait, who must be told."""
         woken = [*self.lease_waiters, *self.window_waiters]
         self._to_be_told.update(dict.fromkeys(woken))
         self.lease_waiters.clear()

@@ -204,7 +204,7 @@ class CallFuture(_SyncExchange, grpc.Call, grpc.Future):  # type: ignore[type-ar
         return not self._over
 
     def done(self) -> bool:
-        """Return whether the call is over."""
+        """Return whether the call has ended."""
         return self._over
 
     def result(self, timeout: float | None = None) -> Any:
@@ -232,7 +232,7 @@ class CallFuture(_SyncExchange, grpc.Call, grpc.Future):  # type: ignore[type-ar
             return sys.exc_info()[2]
 
     def add_done_callback(self, fn: Callable[[Any], None]) -> None:
-        """Call ``fn`` with this future at the end, or now if it is over."""
+        """Call ``fn`` with this future at the end, or now if it has ended."""
         if not self.add_callback(lambda: fn(self)):
             fn(self)
 

@@ -116,7 +116,7 @@ def _bidirectional(method: str) -> NotDeduplicated:
 
 
 class ServerHandlers(NamedTuple):
-    """The handlers of a server, with the interceptors behind ours, as one call of it found them."""
+    """The handlers of a server, with the interceptors after rifl's, as one call found them."""
 
     continuation: Any
     details: Any

@@ -1,7 +1,7 @@
 """Handlers of local calls: found by their methods, and what they see of the transport (§4).
 
 The handler of a local call (``local_calls``) is found as for a gRPC call of its method, with
-the interceptors behind rifl's.
+the interceptors after rifl's.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ def again(continuation: Any) -> Any:
     """Return a continuation of a ``grpc.aio`` interceptor that can be called once more.
 
     gRPC's own goes through the interceptors by an iterator, so that a second call would pass by
-    those behind ours.
+    those after rifl's.
     """
     if isinstance(continuation, functools.partial) and continuation.args:
         rest, *others = continuation.args
         if not operator.length_hint(rest, 1):
-            # There are none behind ours.
+            # There are none after rifl's.
             return continuation
         return functools.partial(continuation.func, copy.copy(rest), *others)
     raise TypeError(f"a continuation that is not gRPC's own cannot be called twice: {continuation}")

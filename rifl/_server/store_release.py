@@ -53,7 +53,7 @@ class StoreRelease:
 
     @property
     def done(self) -> bool:
-        """Whether the store is let go."""
+        """Whether the store is released."""
         return self._done.is_set()
 
     @property
@@ -81,7 +81,7 @@ class StoreRelease:
         self._done.set()
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until the store is let go; False if that took longer."""
+        """Wait until the store is released; False if that took longer."""
         return self._done.wait(timeout_s)
 
     def _run(self) -> None:

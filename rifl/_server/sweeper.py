@@ -21,7 +21,7 @@ class Expiring(Protocol):
         """The length of a lease."""
 
     def expire(self) -> list[int]:
-        """End the leases that are over; whose they were."""
+        """End the leases that have ended; whose they were."""
 
 
 class Swept(Protocol):
@@ -31,7 +31,7 @@ class Swept(Protocol):
         """Forget clients."""
 
     def expire_keys(self) -> None:
-        """Forget keyed calls whose retention is over."""
+        """Forget keyed calls whose retention has passed."""
 
 
 def sweep(store: Swept, leases: Expiring) -> list[int]:

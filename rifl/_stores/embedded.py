@@ -137,7 +137,7 @@ class EmbeddedStore:
         return replies
 
     def _expired(self, client_id: int, refusal: LeaseExpired) -> Later:
-        """Raise the refusal of a client that is over; called with the lock held."""
+        """Raise the refusal of a client that has ended; called with the lock held."""
         raise refusal
 
     def start(self, attempt: Attempt) -> Any | None:
@@ -212,7 +212,7 @@ class EmbeddedStore:
             self._remove(self._table.drop(ended))
 
     def expire_keys(self) -> None:
-        """Forget keyed calls whose retention is over, and set idle clients aside."""
+        """Forget keyed calls whose retention has passed, and set idle clients aside."""
         with self._lock:
             for client_id, key in self._table.due_keys(self._clock(), _KEYS_PER_SWEEP):
                 self._table.forget_key(client_id, key)

@@ -28,7 +28,7 @@ class _OfSource:
     __slots__ = ("bytes", "kept")
 
     def __init__(self) -> None:
-        # When its retention is over, and its bytes; in the order of completion.
+        # When its retention has passed, and its bytes; in the order of completion.
         self.kept: deque[tuple[float, int]] = deque()
         self.bytes = 0
 

@@ -66,7 +66,7 @@ class Settled(enum.Enum):
 
     EXECUTED = "executed"
     NOT_EXECUTED = "not-executed"
-    # Its client or its retention is over: nothing can arrive that would be answered.
+    # Its client has ended, or its retention has passed: no later attempt is answered.
     GONE = "gone"
     # It has an answer, which stands.
     ANSWERED = "answered"
@@ -81,7 +81,7 @@ class UnknownState(enum.Enum):
     BEGUN = "begun"
     # It has been running for long.
     STUCK = "stuck"
-    # It was unknown; its client, or its retention, is over.
+    # It was unknown; its client has ended, or its retention has passed.
     OVER = "over"
     # An operator settled it.
     SETTLED = "settled"
@@ -101,7 +101,7 @@ class UnknownCall(NamedTuple):
 def list_unknown(store: Inspection, stuck_s: float = STUCK_S) -> Iterator[UnknownCall]:
     """Return the calls whose outcome is unknown, and those that run for ``stuck_s`` or longer.
 
-    Then those that were settled, or are over, as far as the store remembers.
+    Then those that were settled, or have ended, as far as the store remembers.
     """
     notes = {rpc_id: (method, at, note) for rpc_id, method, at, note in store.remembered()}
     now = time.time()

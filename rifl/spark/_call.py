@@ -46,7 +46,7 @@ def call(
     ``session`` names one; in a stream within the query and micro-batch, under the
     ``name`` that tells it from the query's other calls and writes. In a stream one of
     the two is required: two calls of one method must not be taken for one.
-    Sessions stay open until their retention is over or ``rifl.spark.session`` closes
+    Sessions stay open until their retention has passed or ``rifl.spark.session`` closes
     them, since Spark may evaluate the frame again at any time.
 
     A row that fails for good fails the task; with ``errors``, the name of another

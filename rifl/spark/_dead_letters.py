@@ -256,7 +256,7 @@ def settle(dead: DataFrame, store: str, *, executed: str, who: str, why: str) ->
     replayed, and those that did not are executed.
 
     The counts are by ``executed``, ``not-executed``, ``answered`` (it has an answer, which
-    stands), ``gone`` (its session is over) and ``undecided``. Again is the same as once.
+    stands), ``gone`` (its session has ended) and ``undecided``. Repeating it changes nothing.
     Raises ``PlanError`` for contradictions and sessions that the store does not have, before
     anything is settled; a ``StoreError`` where a server that may still run a row has the
     store: stop it first (``rifl unknown settle``).

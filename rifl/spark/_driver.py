@@ -128,7 +128,7 @@ class WriteDriver:
         self.end_session(name)
 
     def finished(self, name: str) -> bool:
-        """Tell whether a session that is over was finished; False if it ran out."""
+        """Tell whether a session that has ended was finished; False if it ran out."""
         return self.close_session(done_mark(name))
 
     def _require_deduplicated(self, method: str, reply: Any) -> None:

@@ -1,6 +1,6 @@
 """Modules that a Python worker of Spark's has loaded, kept from the collector of garbage.
 
-Spark has its workers collect garbage behind each task, each planning and each commit
+Spark has its workers collect garbage after each task, each planning and each commit
 (``pyspark.daemon``). With the modules that Arrow and pandas bring that takes 20 ms of a core each
 time, half a dozen times in a micro-batch.
 """
@@ -19,7 +19,7 @@ _done: Counter[str] = Counter()
 
 
 def freeze(what: str) -> None:
-    """Freeze what this worker of Spark's has loaded (``gc.freeze``), behind what it did.
+    """Freeze what this worker of Spark's has loaded (``gc.freeze``), after its work.
 
     ``what``: one of the few things that a worker does, each of which loads something; after the
     first two times. A frozen object without references is freed as before; a cycle is not.

@@ -280,7 +280,7 @@ def _rate(option: str, options: Mapping[str, str]) -> float | None:
 
 
 def _size(option: str, options: Mapping[str, str], default: int) -> int:
-    """Read a number, with k or m behind it."""
+    """Read a number, with k or m after it."""
     text = options.get(option)
     if text is None:
         return default

@@ -41,7 +41,7 @@ _SCALARS: dict[int, Any] = {
 _UNSIGNED_64 = (_F.TYPE_UINT64, _F.TYPE_FIXED64)
 # Spark's own default.
 _DECIMAL = pyarrow.decimal128(38, 18)
-# The most digits before the point, and behind it.
+# The most digits before the point, and after it.
 _WHOLE_DIGITS, _PLACES = 20, 18
 _FIRST_S, _LAST_S = -62_135_596_800, 253_402_300_799
 _LONGEST_S = 315_576_000_000

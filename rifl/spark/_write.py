@@ -45,7 +45,7 @@ def write(
 
     What cannot be one row's trouble (the server is away, the session is closed) fails
     the job: written again under the same ``session``, it repeats nothing. A session with
-    dead rows stays open until its retention is over or ``rifl.spark.session`` closes
+    dead rows stays open until its retention has passed or ``rifl.spark.session`` closes
     it, because Spark may evaluate them again; a run's own without any is closed.
 
     Raises ``PlanError`` before a row is sent for what cannot work.

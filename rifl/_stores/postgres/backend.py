@@ -26,7 +26,7 @@ from rifl._stores.shared.stalls import Stalls
 _log = get_logger("rifl.store")
 _SUBSCRIBE_TIMEOUT_S = 10.0
 _LAST_RETRY_S = 1.0
-# Each round has to be answered within the time of one statement.
+# Each round must be answered within the time of one statement.
 _IN_PIPELINE = 100
 _LOCKED = "another session of the database holds a lock on the client's row, or the call's"
 
@@ -279,7 +279,7 @@ class PostgresBackend:
         return NotCarriedOut(_LOCKED)
 
     def seal(self) -> None:
-        """Have the store refuse everyone, however often that has to be tried."""
+        """Have the store refuse everyone, however often that must be tried."""
         while not self._closing.is_set():
             try:
                 with connect_as_ours(self._address) as connection:

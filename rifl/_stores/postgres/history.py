@@ -1,7 +1,7 @@
 """The history of a database: is it what it was when the store was last written? (DESIGN §6)
 
 An asynchronous standby that is promoted, and a backup that is restored, may lack what was
-acknowledged, and the processes that know may have died with the primary. So the store
+acknowledged, and the processes that know may have crashed with the primary. So the store
 keeps the server and the history it is written on, and one that does not go on stops it for
 everyone, until an operator accepts the loss.
 """

@@ -145,7 +145,7 @@ class _SyncBlock(_Block):
     """For a thread: ``with``."""
 
     def __enter__(self) -> Any:
-        """Begin, or go on behind the run before; raises ``StoreUnavailable``."""
+        """Begin, or go on after the run before; raises ``StoreUnavailable``."""
         self._begins()
         try:
             group = self._of.open(self._move.key, self._move.expected)
@@ -208,7 +208,7 @@ class _AsyncBlock(_Block):
     """For a coroutine: ``async with``."""
 
     async def __aenter__(self) -> Any:
-        """Begin, or go on behind the run before; raises ``StoreUnavailable``."""
+        """Begin, or go on after the run before; raises ``StoreUnavailable``."""
         self._begins()
         try:
             group = await self._of.open_async(self._move.key, self._move.expected)

@@ -93,7 +93,7 @@ class Group:
         return isinstance(self.connection, psycopg.AsyncConnection)
 
     def save(self) -> bytes:
-        """Return the statement behind which a run's part begins; empty: that is all of it."""
+        """Return the statement after which a run's part begins; empty: that is all of it."""
         if not self.runs:
             return b""
         saved, self.saved = self.saved, True

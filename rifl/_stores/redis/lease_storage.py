@@ -94,7 +94,7 @@ class RedisLeaseStorage:
         ]
 
     def count(self) -> None:
-        """Count who is in the index: as dear as asking for one number."""
+        """Count who is in the index: as expensive as asking for one number."""
         self.held = int(self._command("zcard", self._key("due")))
 
     def drop_client(self, client_id: int) -> None:

@@ -37,7 +37,7 @@ Step = tuple[Script, int | None, list[bytes]]
 # A pipeline's commands, and the scripts they need should Redis not have them.
 Sent = list[tuple[Script, list[bytes]]]
 # How soon the index may have a client's keys looked at when a claim has filed them: by
-# then it has to be back, by the clock of another server of a cluster.
+# then it must be back, by the clock of another server of a cluster.
 _FILED_MS = (1_000, 10_000, 60_000)
 _FALSE, _TRUE = b"0", b"1"
 _KINDS = {kind: kind.value.encode() for kind in Kind}

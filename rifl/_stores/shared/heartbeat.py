@@ -226,7 +226,7 @@ class Heartbeat:
             self._beaten.set()
 
     def take_due(self) -> list[Generator[Any, Any, Any]]:
-        """Take the rules that are to be carried out again now."""
+        """Take the rules that must be carried out again now."""
         return [self._due.popleft() for _ in range(len(self._due))]
 
     def _retry(self) -> None:

@@ -198,7 +198,7 @@ class AttemptSettlement:
 
     def _check_durable(self) -> None:
         if reason := self._refusing.weakness:
-            # What is answered has to be kept.
+            # What is answered must be kept.
             raise BackendError(f"the store is not durable: {reason}")
 
     def finish_of(self, attempt: Attempt, record: CompletionRecord) -> Written:

@@ -55,7 +55,7 @@ class UnclaimedRuns:
             self._always |= {method}
 
     def begin(self, call: Call, policy: MethodPolicy) -> Decision | None:
-        """Decide about a call that need not be claimed before it runs; None: it has to be.
+        """Decide about a call that need not be claimed before it runs; None: it must be.
 
         No other arrival of it is here then, and the store takes new calls, as far as is known.
         """

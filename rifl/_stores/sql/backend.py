@@ -110,7 +110,7 @@ class SqlBackend:
                 replies = self.transact(lambda sql: [self._carry(sql, each) for each in requests])
                 return [self._read(*each) for each in zip(requests, replies, strict=True)]
         except (HeldByHandler, BackendError):
-            # One of them stands in the way, perhaps: each by itself.
+            # One of them may block the others: each by itself.
             return [self._reply(request) for request in requests]
         return [self._reply(request) for request in requests]
 
@@ -129,7 +129,7 @@ class SqlBackend:
         return self.continuity.weak
 
     def seal(self) -> None:
-        """Have the store refuse everyone, however often that has to be tried."""
+        """Have the store refuse everyone, however often that must be tried."""
         while not self._closing.is_set():
             session = None
             try:

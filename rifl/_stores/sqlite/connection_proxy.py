@@ -67,7 +67,7 @@ class ConnectionProxy:
     """The shared transaction, as one handler has it for its turn.
 
     ``execute``, ``executemany``, ``cursor`` and ``row_factory`` as those of a
-    ``sqlite3.Connection``. When the turn is over it and its cursors are closed: rows
+    ``sqlite3.Connection``. After the turn it and its cursors are closed: rows
     that were not fetched are gone. Any thread, one at a time.
     """
 

@@ -202,7 +202,7 @@ class Journal:
         """Wait no longer for an entry that waits for another connection's transaction.
 
         Its call is not begun, or its record is written later. One that is just being committed
-        is let go where that fails for the other's transaction, and it would wait again.
+        is given up if that fails for the other's transaction, and it would wait again.
         """
         with self._wake:
             entry.given_up = True
@@ -430,7 +430,7 @@ class Journal:
     def _not_written(
         self, batch: list[JournalEntry], noted: Acknowledged, error: Exception
     ) -> None:
-        """Tell who waits, and keep what has to be written all the same."""
+        """Tell who waits, and keep what must be written all the same."""
         if not self._failing:
             _log.error("store_commit_failed", error=str(error))
         self._failing = True

@@ -171,7 +171,7 @@ class Acknowledged:
     after: list[Callable[[], None]] = field(default_factory=list)
     # Whether it has to go with the next commit, whatever that is.
     due: bool = False
-    # Whether there has to be a commit for it.
+    # Whether there must be a commit for it.
     urgent: bool = False
     # How long the store has lived, in seconds; None: not to be written now.
     lived_s: int | None = None

@@ -78,7 +78,7 @@ class Ownership:
             os.pwrite(self._file.fileno(), f"{os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
-        """Let the store go; idempotent."""
+        """Release the store; idempotent."""
         with _owned_lock:
             # Two steps of C that can be repeated: an interrupt may come between.
             self._file.close()

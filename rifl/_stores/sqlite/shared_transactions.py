@@ -109,7 +109,7 @@ class SharedTransactions:
     def open(self, limit_s: float = LONGEST_WAIT_S) -> None:
         """Begin a transaction, for the turn's handler; block so long for other connections.
 
-        Raises ``StoreUnavailable``, and then the turn is over.
+        Raises ``StoreUnavailable``, and then the turn has ended.
         """
         try:
             error = self._stopped()
@@ -213,7 +213,7 @@ class SharedTransactions:
     def enter(self, attempt: Attempt, run: Callable[..., Any]) -> BlockTurn:
         """Begin a handler's turn in the open transaction.
 
-        Raises ``StoreUnavailable``, and then the turn is over.
+        Raises ``StoreUnavailable``, and then the turn has ended.
         """
         group, connection = self._queue.group, self._connection
         if group is None or connection is None:

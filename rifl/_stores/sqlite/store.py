@@ -312,7 +312,7 @@ class SqliteStore(EmbeddedStore):
         with self._lock:
             if not is_stale(attempt):
                 return self._queue(attempt, entry, database)
-            # Acknowledged while it ran: no record is wanted. But that has to be durable before
+            # Acknowledged while it ran: no record is wanted. But that must be durable before
             # this answer leaves, or a late copy looks new after a restart, and is answered anew.
             if of_sqlite(attempt).intended:
                 database = self._main
@@ -329,7 +329,7 @@ class SqliteStore(EmbeddedStore):
     # -- many calls at once: see ``BatchRecords`` --------------------------------------
 
     def claim_all(self, calls: Sequence[Call], policy: MethodPolicy) -> Replies | Later:
-        """Decide, as ``EmbeddedStore`` does; of a client that is over once that is durable."""
+        """Decide, as ``EmbeddedStore`` does; of a client that has ended once that is durable."""
         replies: Sequence[Any] = super().claim_all(calls, policy)  # type: ignore[assignment]  # at once
         refusal = next((reply for reply in replies if isinstance(reply, LeaseExpired)), None)
         if refusal is None:
@@ -549,7 +549,7 @@ class SqliteStore(EmbeddedStore):
         self._databases.leave()
 
     def expire_keys(self) -> None:
-        """Delete keyed calls whose retention is over, then forget them; see ``EmbeddedStore``."""
+        """Delete keyed calls whose retention has passed, then forget them (``EmbeddedStore``)."""
         with self._lock:
             # A client with something left to note is not idle.
             self._note_acknowledgements()
@@ -645,7 +645,7 @@ class SqliteStore(EmbeddedStore):
         self._removals.remove(client_ids)
 
     def _expired(self, client_id: int, refusal: LeaseExpired) -> Later:
-        """Raise the refusal of a client that is over, or have it raised once that is durable.
+        """Raise the refusal of a client that has ended, or have it raised once that is durable.
 
         Until then a crash would bring the client back, with a lease: a first attempt that was
         told LEASE_EXPIRED is sent anew under another id, and a late copy of it would run.
@@ -681,7 +681,7 @@ class SqliteStore(EmbeddedStore):
         database.journal.acknowledge(*self._client_row(attempt.entry), [seq])
 
     def _note_many_acknowledgements(self) -> None:
-        """Note those of calls whose rows are to be deleted, once the next commit may take them."""
+        """Note those of calls whose rows must be deleted, once the next commit may take them."""
         if len(self._table.released) >= RIDING_ACKNOWLEDGEMENTS:
             self._note_acknowledgements()
 

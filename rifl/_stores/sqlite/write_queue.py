@@ -119,7 +119,7 @@ class WriteQueue:
         return Next.COMMIT if alone and self.group is not None else Next.GO
 
     def leave(self, waiter: Pending) -> bool:
-        """No longer wait; False if its turn has come: then the file has to be handed on."""
+        """No longer wait; False if its turn has come: then the file must be handed on."""
         for at, (other, _) in enumerate(self._waiting):
             if other is waiter:
                 del self._waiting[at]

@@ -94,7 +94,7 @@ def judge(
 
     ``attempt`` is the number of the attempt that was answered: if a hedge is in
     flight, not always the latest.
-    ``grpc_retries`` tells that gRPC's own retries are on, behind our back.
+    ``grpc_retries`` tells that gRPC's own retries are on, which rifl does not see.
     """
     reason, label = answer.reason, answer.outcome
     if label is None and reason:

@@ -59,7 +59,7 @@ class ClientSession:
     1. An identity is issued once. All attempts of a call carry it and its stamp,
        even after the lease it was issued under is lost.
     2. A seq is acknowledged only when its answer reached the caller, when it is
-       known not to have run, or when its time as unresolved is over. The answer to one
+       known not to have run, or when its time as unresolved has passed. The answer to one
        of several attempts is acknowledged a second later, at most 64 of them at once.
     3. At most ``window`` calls of a client id are unacknowledged. Of them at
        most ``unresolved_limit``, and at most half the window, are unresolved;

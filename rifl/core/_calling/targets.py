@@ -67,7 +67,7 @@ class Targets:
     def choose(self, avoid: Collection[int] = ()) -> int:
         """Return where an attempt goes: to the current target, unless it must be avoided.
 
-        ``avoid``: where this call's other attempts are, or timed out. If all are to be
+        ``avoid``: where this call's other attempts are, or timed out. If all must be
         avoided, none is.
         """
         if self.current not in avoid:

@@ -45,7 +45,7 @@ class BatchRecords(Records, Protocol):
         """Decide about calls of one client and claim those that are new."""
 
     def start_all(self, attempts: Sequence[Attempt]) -> Replies | Later:
-        """Make durable what has to be before their handlers run: one commit."""
+        """Make durable, in one commit, what must be durable before their handlers run."""
 
     def finish_all(
         self, attempts: Sequence[Attempt], records: Sequence[CompletionRecord]

@@ -10,7 +10,7 @@ from rifl.core._serving.result_tracker import ResultTracker
 from rifl.core._shared.call import Call
 from rifl.core._shared.record import CompletionRecord
 
-# A completed call: its fingerprint (None fits any), its record (None where it has to be
+# A completed call: its fingerprint (None fits any), its record (None where it must be
 # fetched from the store), and the seed it was sent with (0 fits any).
 Kept = tuple[bytes | None, CompletionRecord | None, int]
 _NONE: frozenset[int | bytes] = frozenset()

@@ -333,7 +333,7 @@ class ClientTable:
         return False
 
     def drop(self, client_ids: Iterable[int]) -> list[int]:
-        """Forget clients whose lease or session is over.
+        """Forget clients whose lease or session has ended.
 
         Returns the ids whose rows may go now; those with a call running follow
         when ``settle`` says so. Ids without state are returned too.
@@ -368,7 +368,7 @@ class ClientTable:
         self._retain(client_id, key, retention_s, now, age_s)
 
     def due_keys(self, now: float, limit: int) -> list[tuple[int, bytes]]:
-        """Take the keyed calls whose retention is over, at most ``limit``.
+        """Take the keyed calls whose retention has passed, at most ``limit``.
 
         They are still known: each goes by ``forget_key`` when nothing of it is
         left in the store, for until then its row would be in a new call's way.

@@ -7,7 +7,7 @@ line, with what the store has said so far. So the shells take ``claim``, ``start
 and ``end``, and drive whatever they are handed instead.
 
 ``remaining_s`` tells of the call's deadline, as ``Later.wait_for_call`` has it. A shell that
-blocks gives it, and what the store has yet to say is waited for here; None where it has to be
+blocks gives it, and what the store has yet to say is waited for here; None where it must be
 awaited.
 """
 

@@ -175,7 +175,7 @@ class MethodPolicies:
     def marked(self, method: str) -> bool:
         """Whether the method itself, by its full name, is declared deduplicated.
 
-        As streams have to be: neither a pattern nor the default declares one.
+        As streams must be: neither a pattern nor the default declares one.
         """
         return self._patterns.get(method) is not None
 

@@ -46,7 +46,7 @@ class Records(Protocol):
         """Decide about a call and claim it if new: one atomic step."""
 
     def start(self, attempt: Attempt) -> Later | None:
-        """Make durable what has to be before the handler runs."""
+        """Make durable what must be durable before the handler runs."""
 
     def committed(self, attempt: Attempt) -> CompletionRecord | Later | None:
         """Return the record that the handler's own transaction committed.

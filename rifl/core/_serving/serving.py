@@ -1,6 +1,6 @@
 """One call on the server, step by step (DESIGN §4), for any store and any shell.
 
-The rules are generators. They yield what has to be waited for or done outside,
+The rules are generators. They yield what must be waited for or done outside,
 the shell does it, blocking or awaiting, and sends the result back in; so the
 order of the steps stands in one place for sync and aio.
 
@@ -72,7 +72,7 @@ def execute(store: Records, attempt: Attempt, started: Reply = NOT_ASKED) -> Ste
     meanwhile, what it answers is the answer.
     """
     try:
-        # Step 6: the intent, or what else has to be durable before the handler runs.
+        # Step 6: the intent, or what else must be durable before the handler runs.
         try:
             if store.held.active:
                 _admit_answer(store, attempt)

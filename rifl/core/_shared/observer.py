@@ -28,7 +28,7 @@ class ServedCall(NamedTuple):
 
 
 class EndedCall(NamedTuple):
-    """A call of a client's that is over, after one attempt or several.
+    """A client's call that has ended, after one attempt or several.
 
     ``rpc_id`` is None for a call that got no identity; ``code`` is the name of a
     gRPC status.
