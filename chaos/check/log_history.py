@@ -66,7 +66,7 @@ class Append:
     denied: int = 0
     # Where its publisher was told that its messages are.
     told: list[list[int]] | None = None
-    # The highest LSN that a client was told of before it was first tried.
+    # The highest LSN that a client had been told when it was first tried.
     floor: int = 0
 
     @property
