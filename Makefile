@@ -361,9 +361,9 @@ bench: $(BENCH_INSTALLED) postgresql redis-server
 bench-scale: $(BENCH_INSTALLED)
 	@$(BENCH_PYTHON) -m benchmarks.scale $(BENCH_FLAGS)
 
-# Every deployment, 400 seeds; any failure replays from its seed. So many show each broken rule of
-# `make mutations`, and have every fault strike at each point where it has to (chaos/sim/in_turn.py
-# aims at rare ones); `chaos-long` runs other seeds, many more.
+# Every deployment, 400 seeds; any failure replays from its seed. One seed in seven has faults at
+# rare points, in turn (chaos/sim/in_turn.py); a point where a fault must strike, and never did,
+# fails the run. `chaos-long` runs other seeds, many more.
 CHAOS_RUNS ?= 400
 CHAOS_FLAGS ?= --require-coverage
 chaos: $(call stage,chaos)

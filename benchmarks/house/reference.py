@@ -124,11 +124,18 @@ def _name(name: str, value: Any) -> Iterator[str]:
                 yield from _signature(method, found)
             yield from _prose(found)
     elif callable(value):
+        value = _behind(value)
         yield from _signature(name, value)
         yield from _prose(value)
     else:
         yield f"A `{type(value).__name__}`."
         yield ""
+
+
+def _behind(value: Any) -> Any:
+    """Return the function that a wrapper loads on demand, as its docstring says."""
+    found = re.search(r"; see ``([\w.]+)\.(\w+)``\.$", inspect.getdoc(value) or "")
+    return getattr(importlib.import_module(found[1]), found[2]) if found else value
 
 
 def _methods(cls: type) -> Iterator[tuple[str, Any]]:

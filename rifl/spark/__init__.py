@@ -118,7 +118,7 @@ def dead_letters(source: Any, path: str | None = None, *, session: str | None = 
 
 
 def settle(dead: Any, store: str, **arguments: Any) -> Any:
-    """Say which dead rows ran, by the user's own tables; see ``_dead_letters.settle``."""
+    """Say which dead rows ran, by your own tables; see ``rifl.spark._dead_letters.settle``."""
     with _extra():
         from rifl.spark._dead_letters import settle as settled
 
