@@ -2,7 +2,7 @@
 
 A client that pings (``grpc.keepalive_time_ms``) keeps a NAT or a balancer from forgetting its
 connection. By default gRPC servers hang up on pings that come more often than each five minutes,
-or two hours where no call runs (GOAWAY, ``too_many_pings``).
+or two hours if no call runs (GOAWAY, ``too_many_pings``).
 """
 
 from __future__ import annotations

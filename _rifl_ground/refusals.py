@@ -34,12 +34,12 @@ class RiflError(Exception):
     reason: str = "RIFL"
     code_name: ClassVar[str] = "INTERNAL"
     outcome: Outcome = Outcome.UNKNOWN
-    # Of a key, which other callers share, a refusal tells ``outcome`` only where the store
-    # has looked it up, or where there is no such key; else the outcome is unknown.
+    # Of a key, which other callers share, a refusal tells ``outcome`` only if the store
+    # has looked it up, or if there is no such key; else the outcome is unknown.
     of_the_key: ClassVar[bool] = False
-    # On a server: the ``Call`` that was refused, where it is not at hand otherwise.
+    # On a server: the ``Call`` that was refused, if it is not at hand otherwise.
     arrival: Any = None
-    # The store that refuses, where it is not the one that the call names; 0: it is.
+    # The store that refuses, if it is not the one that the call names; 0: it is.
     store = 0
 
     def may_have_run(self) -> None:

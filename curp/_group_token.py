@@ -11,7 +11,7 @@ GROUP_TOKEN_KEY = "curp-group-token"  # noqa: S105 - the entry's name
 
 
 def shows_group_token(context: Any, token: bytes | None) -> bool:
-    """Whether a caller showed the token in its metadata; anybody does where there is none."""
+    """Return whether a caller showed the token in its metadata; True if there is no token."""
     if token is None:
         return True
     for key, value in context.invocation_metadata() or ():

@@ -43,7 +43,7 @@ def add_token_option(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="the secret of the group's replicas, witnesses and operators; "
-        "without one anybody who reaches the port may stop the group",
+        "without one any client that reaches the port may stop the group",
     )
 
 

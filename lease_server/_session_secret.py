@@ -1,4 +1,4 @@
-"""The secret of a session, where the channel does not say who calls (DESIGN §5). Pure."""
+"""The secret of a session, when the channel does not authenticate the caller (DESIGN §5). Pure."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class SessionTable:
     def require_owner(self, peer: bytes, name: str, secret: bytes) -> None:
         """Raise NotYours unless ``secret`` opens the name, and the series that it is in.
 
-        See ``session_secret.require_owner``. A name that was never seen is anybody's.
+        See ``session_secret.require_owner``. A name that was never seen has no owner.
         """
         row = self.get(peer, name)
         if row is not None:

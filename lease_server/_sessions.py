@@ -71,7 +71,7 @@ class SessionPolicy:
     max_names_per_source: int | None = None
 
     def __post_init__(self) -> None:
-        """Raise ValueError where the numbers contradict each other."""
+        """Raise ValueError if the numbers contradict each other."""
         if not 0 < self.default_retention_s <= self.max_retention_s:
             raise ValueError("need 0 < default_retention_s <= max_retention_s")
         if self.refuse_for_s <= 0:
@@ -85,7 +85,7 @@ class SessionPolicy:
 
     @property
     def open_from(self) -> int:
-        """How many open sessions one address may have, where there is no peer."""
+        """Return how many open sessions one address may have, if there is no peer."""
         if self.max_open_per_source is None:
             return -(-self.max_open_per_peer // _SOURCES)
         return self.max_open_per_source

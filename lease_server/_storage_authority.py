@@ -251,7 +251,7 @@ class StorageAuthority(abc.ABC, Generic[_Storage]):
         """Renew a lease, or a session that was not used; what the id was found to be."""
 
     def _beats(self, client_ids: Sequence[int]) -> list[Standing]:
-        """Renew several; fewer where the storage was lost after some of them."""
+        """Renew several; fewer if the storage was lost after some of them."""
         found: list[Standing] = []
         for client_id in client_ids:
             try:

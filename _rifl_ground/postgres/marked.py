@@ -21,7 +21,7 @@ _HELD = "_rifl_held"
 def mark_open(
     connection: psycopg.Connection[Any], mark: TransactionMark | None = None
 ) -> TransactionMark:
-    """Mark the transaction of a connection, which is begun where there is none; the mark.
+    """Mark the transaction of a connection, which is begun if there is none; return the mark.
 
     ``mark``: one that knows already what settings are put back.
     """
@@ -38,7 +38,7 @@ async def mark_open_async(connection: psycopg.AsyncConnection[Any]) -> Transacti
 
 
 def _beginning(connection: _Any) -> bytes:
-    """Return what begins a transaction as the connection says; nothing where one is open."""
+    """Return what begins a transaction as the connection says; nothing if one is open."""
     if connection.pgconn.transaction_status == TransactionStatus.INTRANS:
         return b""
     return _begun_as(connection.isolation_level, connection.read_only, connection.deferrable)

@@ -77,7 +77,7 @@ def probe(scripts: Iterable[Any], channel: str = "") -> list[Any]:
 def refused(failed: Sequence[Any]) -> list[str]:
     """Return the commands that the user may not use, of what the script told.
 
-    Raises Redis' error where one failed for another reason.
+    Raises Redis' error if one failed for another reason.
     """
     told = [part.decode() if isinstance(part, bytes) else str(part) for part in failed]
     commands = []

@@ -20,7 +20,7 @@ from _rifl_ground.sqlite.mark import FileMark, FoundMark
 from _rifl_ground.sqlite.opening import has_wal, leave_wal
 from _rifl_ground.sqlite.wal_file import WalFile
 
-# Those beside it are there as long as anybody has it open, if it has a WAL.
+# Those beside it exist as long as a process has it open, if it has a WAL.
 _SUFFIXES = ("", "-wal", "-shm")
 # Kernels count the times of files in steps, which are shorter.
 _STEP_NS = 1_000_000_000
@@ -157,7 +157,7 @@ class FileGuard:
             raise sqlite3.OperationalError(f"cannot look at {self.path}: {error}") from error
 
     def check_main(self) -> None:
-        """Raise ``Stopped`` where the one file is another, whether it is open or not."""
+        """Raise ``Stopped`` if the one file is another, whether it is open or not."""
         self._check_stopped()
         if not self._names.same_file():
             raise self._replaced("it was removed, or another file is in its place")

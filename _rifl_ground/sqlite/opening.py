@@ -98,10 +98,10 @@ def connect(
     """Return a connection whose commits are on the disk when they return.
 
     It is in autocommit mode: transactions are begun and ended by our SQL. ``create``: the file is
-    made where there is none. ``busy_s``: how long a statement waits for other connections.
+    made if there is none. ``busy_s``: how long a statement waits for other connections.
     ``statements``: how many of them are kept prepared. ``checkpoint_pages``: a commit moves the
     WAL into the file from this length on; ``wal_kept_bytes``: what the WAL keeps of its room then.
-    ``wal``: the file gets a WAL, and ``NoWal`` is raised where there can be none.
+    ``wal``: the file gets a WAL, and ``NoWal`` is raised if there can be none.
 
     Raises ``CutOff``, and ``Stopped`` where SQLite is built so that it does not sync, and in a
     forked child whose parent had the file open.

@@ -57,7 +57,7 @@ class OperatorClient:
             asked = ask_all(waiting, self._status, timeout_s=self._timeout_s + _GRACE_S)
             for address in waiting:
                 status = found[address] = asked.get(address)
-                # 0 where the replica has not read it yet.
+                # 0 if the replica has not read it yet.
                 of = 0 if status is None else status.configuration.log
                 log = log or of
                 if of not in (0, log):
@@ -91,7 +91,7 @@ class OperatorClient:
     def change_witnesses(self, change: Callable[[list[str]], list[str]]) -> pb.GroupConfiguration:
         """Put another list in force; ``change`` makes it of the one asked for before.
 
-        Asked again where the group went on to another number meanwhile: the leader lists
+        Asked again if the group went on to another number meanwhile: the leader lists
         a witness anew by itself when it is back.
         """
         for _ in range(_TRIES):

@@ -24,7 +24,7 @@ from curp.log._errors import LogUnavailable, may_pass
 from curp.log._opening import group_of
 
 _GRACE_S = 1.0
-# What ``curp serve`` exits with where the log's engine did not answer in time.
+# What ``curp serve`` exits with if the log's engine did not answer in time.
 NO_ENGINE = 3
 
 # What each field of a ``Tuning`` is; its option has its name, without the unit.
@@ -92,7 +92,7 @@ def serve(
 ) -> int:
     """Serve until SIGTERM or SIGINT; 1 if the replica stopped by itself.
 
-    ``NO_ENGINE`` where the log's engine cannot be asked for ``Tuning.engine_wait_s``.
+    ``NO_ENGINE`` if the log's engine does not answer for ``Tuning.engine_wait_s``.
     ``replica_of``: what else ``Replica`` takes. Prints the address as one line when it
     listens. Raises what ``Replica`` does, and ``OSError`` or ``RuntimeError`` where it
     cannot listen.

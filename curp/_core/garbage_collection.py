@@ -193,7 +193,7 @@ def collect(
     """Tell one witness after the other, until it is over.
 
     Several of these go on side by side, one at a time between two steps, so that a witness
-    which hangs holds up no other. Nothing is lost where one ends anywhere: what a witness was
+    which hangs holds up no other. Nothing is lost if one ends anywhere: what a witness was
     not told, it reports as stuck.
     """
     while not collecting.over:

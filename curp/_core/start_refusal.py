@@ -9,7 +9,7 @@ def start_refusal(verdict: WitnessVerdict, found: tuple[str, int] | None = None)
     """Say what a witness's verdict about a start means.
 
     ``found``: the group (see ``group_of_log``) and the configuration number that the witness
-    says it serves; None where it was not asked, or said nothing.
+    says it serves; None if it was not asked, or said nothing.
     """
     if verdict is WitnessVerdict.OTHER_GROUP:
         if found is None:

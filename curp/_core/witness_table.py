@@ -129,7 +129,7 @@ class WitnessTable:
     - 12: a held call goes only when the leader says that it is synced.
 
     The keys are an index without sets or ways: CURP's four-way sets refuse what does not
-    conflict where a set is full, which a table in memory with pointers need not.
+    conflict if a set is full, which a table in memory with pointers need not.
 
     A call's ``body`` is whatever the shell keeps of it. No I/O, no clock; not
     thread-safe. Who asks ``may_start`` or ``may_freeze`` and is told ACCEPTED makes the

@@ -8,5 +8,5 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def boottime() -> float:
-    """Return seconds since the machine started, suspension included where it can be had."""
+    """Return seconds since the machine started, suspension included if the system tells it."""
     return time.clock_gettime(_CLOCK)

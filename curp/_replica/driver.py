@@ -126,7 +126,7 @@ def drive(rule: Generator[Any, Any, _T], do: Do) -> _T:
 
 
 def report(step: ReportFailure) -> None:
-    """Log what failed, with its traceback where it is none of our errors."""
+    """Log what failed, with its traceback if it is none of our errors."""
     if isinstance(step.error, LogError | RiflError):
         _log.warning(step.event, error=str(step.error))
     else:

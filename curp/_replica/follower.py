@@ -47,7 +47,7 @@ class EntryApplier:
         """Begin over from the newest snapshot, or from nothing (invariant 4).
 
         While no handler of an earlier leadership runs: these change the services' state.
-        Raises ``ReplicaStopped`` where the services cannot, ``CannotApply``, ``LogError``.
+        Raises ``ReplicaStopped`` if the services cannot, ``CannotApply``, ``LogError``.
         """
         if self._begun:
             if self._hooks.reset is None:

@@ -63,7 +63,7 @@ class GroupView:
         return leadership.address if leadership is not None and left_s > 0 else ""
 
     def lease_left_s(self) -> float:
-        """Return how long the lease still runs, 0.0 or less where it does not."""
+        """Return how long the lease still runs, 0.0 or less if it does not."""
         leadership = self._leadership
         if leadership is None:
             return 0.0

@@ -28,7 +28,7 @@ class LogWrite(NamedTuple):
     entry: Entry
     body: bytes
     attempt: Attempt | None
-    # The header's number, where a witness may hold the request.
+    # The header's number, if a witness may hold the request.
     configuration: int
 
 

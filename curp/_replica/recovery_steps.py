@@ -156,7 +156,7 @@ class RecoverySteps:
         return ledger
 
     def _check_numbers(self) -> None:
-        """Raise ``CorruptLog`` where a witness served a number of this log that it never gave.
+        """Raise ``CorruptLog`` if a witness served a number of this log that it never gave.
 
         Ours counts, too: each was seen before we started it.
         """

@@ -107,7 +107,7 @@ class ReplayGuard:
         return True
 
     def strict(self) -> bool:
-        """Whether answers are compared: not where the log ran on top of what was left out."""
+        """Whether answers are compared: not if the log ran on top of what was left out."""
         return not self._without
 
     def set_aside(self, lsn: int) -> None:

@@ -122,7 +122,7 @@ class RoleRunner:
     def close(self, unanswered_s: Callable[[], float] = lambda: 0.0) -> bool:
         """End the leadership, if there is one, after what is placed was synced.
 
-        Whether it has ended: it is not waited for where the engine has answered nothing for
+        Whether it has ended: it is not waited for if the engine has answered nothing for
         five seconds since it was asked to. ``unanswered_s``: for how long it has not.
         """
         clock = self._parts.driver.clock

@@ -133,7 +133,7 @@ class Services:
         return reader
 
     def keys(self, method: str, request: bytes) -> _Keys:
-        """Return a request's conflict keys; none where the method is not known."""
+        """Return a request's conflict keys; none if the method is not known."""
         facts = self._facts.get(method)
         if facts is None:
             return frozenset()

@@ -33,9 +33,9 @@ class Survival:
         self._led.append((first, last))
 
     def tell(self) -> None:
-        """Say so in the engine where it matters; to be called again and again.
+        """Say so in the engine if it matters; the caller calls this again and again.
 
-        Raises ``LogError`` where the engine does not answer: nothing is forgotten by that.
+        Raises ``LogError`` if the engine does not answer; nothing is forgotten then.
         """
         if not self._led or self._executing():
             return

@@ -1,4 +1,4 @@
-"""The client's way to a group, loaded by rifl where a server names it (DESIGN §7).
+"""The client's way to a group, loaded by rifl when a server names it (DESIGN §7).
 
 Nothing here is called by applications, but for ``statistics``. When an answer is final says
 ``curp._core.group_call``.

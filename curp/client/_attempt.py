@@ -239,7 +239,7 @@ class GroupAttempt:
         path.knowledge.ended(self._method, self._begun, took_s)
 
     def error(self, step: AttemptStep, status: Any) -> AttemptError | None:
-        """Return how it ends where the leader's answer, ``status``, does not stand."""
+        """Return how it ends if the leader's answer, ``status``, does not stand."""
         if step is AttemptStep.UNKNOWN:
             return unknown_refusal(status)
         if step is AttemptStep.AGAIN:

@@ -15,10 +15,10 @@ _log = get_logger("curp.client")
 
 
 class CallerKeys:
-    """What a call is recorded under where the group says that a callable finds its keys.
+    """What a call is recorded under if the group says that a callable finds its keys.
 
     A callable gets what the server's gets: the request message, of the class that
-    this process knows for the method; the bytes where it knows none. One that raises,
+    this process knows for the method; the bytes if it knows none. One that raises,
     or that was not given, finds none: the call conflicts with everything there. Any
     thread that the callables are safe in.
     """

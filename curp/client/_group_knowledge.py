@@ -19,7 +19,7 @@ from rifl.core._calling.retry import RetryPolicy
 
 _log = get_logger("curp.client")
 
-# Between two requests for the configuration, where the first one told nothing new.
+# Between two requests for the configuration, if the first one told nothing new.
 _ASK_EVERY_S = 0.1
 # How long a call waits for witnesses once the leader has answered: so many times as long
 # as the leader took, within these bounds.

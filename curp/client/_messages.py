@@ -23,7 +23,7 @@ _HEADER_TAG, _METHOD_TAG, _REQUEST_TAG = b"\x0a", b"\x12", b"\x1a"
 
 
 def split_header(metadata: Metadata) -> tuple[tuple[Any, ...], bytes] | None:
-    """Return the caller's entries and the call's header; None where it has none."""
+    """Return the caller's entries and the call's header; None if it has none."""
     # The client puts it last.
     if not metadata or metadata[-1][0] != HEADER_KEY:
         return None

@@ -26,7 +26,7 @@ class Record:
     """The verdict of a witness on one call, once there is one. Any thread, or a loop's.
 
     ``verdict``: by the numbers of ``curp.v1.RecordReply``; None: it could not be asked, or did
-    not say, and may hold the call. ``sent``: False where it is known that it was not asked.
+    not say, and may hold the call. ``sent``: False if it is known that it was not asked.
     Without a lock: each step is one of the interpreter's, and of the verdict and the thread that
     waits for it the second sees the first.
     """

@@ -216,7 +216,7 @@ class _Stream:
 
 
 class _Unary:
-    """Records one by one, where there is no stream."""
+    """Records one by one, if there is no stream."""
 
     def __init__(self, channel: grpc.Channel) -> None:
         self._record = record_stub(channel)

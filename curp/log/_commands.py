@@ -82,7 +82,7 @@ def add_log_commands(parser: argparse.ArgumentParser) -> None:
 
     copy = commands.add_parser("copy", help="move a stopped group's log to another engine")
     copy.add_argument("source", metavar="FROM", help="the log's URL")
-    copy.add_argument("target", metavar="TO", help="where there is none, for the same group")
+    copy.add_argument("target", metavar="TO", help="a place without a log, for the same group")
     copy.set_defaults(run=_copy)
 
     accept = commands.add_parser(

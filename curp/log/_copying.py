@@ -49,7 +49,7 @@ def _goes_on() -> None:
 
 
 def copy_log(source: str, target: str, *, check: Callable[[], None] = _goes_on) -> Copied:
-    """Move the log at one URL to another, where there is none. Raises a ``LogError``.
+    """Move the log at one URL to another, if there is none there. Raises a ``LogError``.
 
     ``check`` is called between any two pieces until the source is given up; what it raises
     breaks the copy off.

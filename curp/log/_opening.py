@@ -99,7 +99,7 @@ def group_of(url: str) -> str:
 def accept_loss(url: str, who: str, why: str) -> str:
     """Have a log go on that may have lost entries, and so stopped; why it stopped.
 
-    Empty, and nothing is changed, where it has not stopped. Processes that knew more
+    Empty, and nothing is changed, if it has not stopped. Processes that knew more
     than is there stay away: they are started anew. Raises a ``LogError``.
     """
     scheme, group, options = parts_of(url)

@@ -56,7 +56,7 @@ class WitnessHandlers:
 
     A record is accepted for a caller whose token the leader's secrets verify, as the
     leader itself would (invariant 2), and under conflict keys that the witness found
-    itself where the leader told it how: a caller that lies about its own would
+    itself if the leader told it how: a caller that lies about its own would
     else let others' answered calls be run again in another order.
 
     Raises ``RiflError`` for what is refused without a verdict: BAD_HEADER, NOT_YOURS.

@@ -36,7 +36,7 @@ class RecordStreams:
     A message is answered before the next one is read, so that what a caller sends ahead
     waits in gRPC's flow control, and not here. A stream is kept for who is authorised: the first
     message has to come within 10 s, with a record that has a verdict. At most 10,000 are open,
-    1,000 of one authenticated peer, or of one address where there is none: others are
+    1,000 of one authenticated peer, or of one address if there is none: others are
     refused, and record by unary calls.
     """
 

@@ -85,7 +85,7 @@ class LeadershipLease:
             raise
 
     def end(self, configuration: int) -> None:
-        """Let the lease end now; nothing happens where the number is not current."""
+        """Let the lease end now; nothing happens if the number is not current."""
         if configuration < 1:
             return
         try:
