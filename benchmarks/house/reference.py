@@ -124,9 +124,11 @@ def _name(name: str, value: Any) -> Iterator[str]:
                 yield from _signature(method, found)
             yield from _prose(found)
     elif callable(value):
-        value = _behind(value)
-        yield from _signature(name, value)
-        yield from _prose(value)
+        behind = _behind(value)
+        given = inspect.signature(value).parameters.values()
+        passes_on = any(each.kind is each.VAR_KEYWORD for each in given)
+        yield from _signature(name, behind if passes_on else value)
+        yield from _prose(behind)
     else:
         yield f"A `{type(value).__name__}`."
         yield ""
