@@ -280,7 +280,7 @@ def test_an_entry_whose_replay_kills_is_left_out_when_an_operator_says_so(
             "--yes",
         ]
         assert main(word) == 1
-        assert "somebody leads" in capsys.readouterr().err
+        assert "a replica leads" in capsys.readouterr().err
         group.stop(leader, how=signal.SIGKILL)
         group.start(leader)
         until(lambda: main(word) == 0, "nobody leads", DEADLINE_S)
