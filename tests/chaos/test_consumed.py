@@ -40,7 +40,7 @@ _OTHER = _ALL[1]._replace(chain="of another run")
         (_ALL, [_ALL[1], _ALL[0], *_ALL[2:]], _NOTED, "copy 1 of orders/0 is"),
         (None, [_ALL[1], _ALL[0], *_ALL[2:]], _NOTED, "copy 1 of orders/0 is"),
         (_ALL, _ALL, [*_NOTED, (_CALLED, "8")], "was noted 2 times"),
-        (_ALL, _ALL, [*_NOTED, (_QUIET[0], "8")], "nobody asks for that"),
+        (_ALL, _ALL, [*_NOTED, (_QUIET[0], "8")], "no caller asks for that"),
         (_ALL, _ALL, [], "effect 2 of orders/0 is"),
     ],
 )
