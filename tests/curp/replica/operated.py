@@ -17,7 +17,7 @@ from curp._cli.operator_client import OperatorClient
 from curp.log import create_log
 from curp.log._errors import LogExists
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
-from tests.curp.replica.suspended import suspend
+from tests.curp.replica.suspended import stands, suspend
 from tests.helpers.ports import free_port
 from tests.helpers.processes import Process
 from tests.helpers.waiting import until
@@ -73,7 +73,10 @@ class Operated:
 
     def signal(self, name: str, number: signal.Signals) -> None:
         """Send a signal to a process that goes on, such as SIGSTOP and SIGCONT."""
-        os.kill(self._running[name].pid, number)
+        pid = self._running[name].pid
+        os.kill(pid, number)
+        if number is signal.SIGSTOP:
+            stands(pid)
 
     def suspend(self, name: str) -> None:
         """SIGSTOP, where it holds up nobody."""

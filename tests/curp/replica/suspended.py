@@ -10,9 +10,15 @@ from pathlib import Path
 
 from tests.helpers.waiting import until
 
-__all__ = ["suspend"]
+__all__ = ["stands", "suspend"]
 
 _DEADLINE_S = 60.0
+
+
+def stands(pid: int) -> None:
+    """Wait until a process that got SIGSTOP stands still: on a busy machine it runs on a little."""
+    stat = Path(f"/proc/{pid}/stat")
+    until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "it stands still")
 
 
 def suspend(pid: int, log: Path | None) -> None:
@@ -20,8 +26,7 @@ def suspend(pid: int, log: Path | None) -> None:
 
     def stands_aside() -> bool:
         os.kill(pid, signal.SIGSTOP)
-        stat = Path(f"/proc/{pid}/stat")
-        until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "it stands still")
+        stands(pid)
         if log is None:
             return True
         with contextlib.closing(sqlite3.connect(log, timeout=0.1)) as connection:

@@ -120,7 +120,7 @@ def test_status_tells_by_its_exit_code_what_is_wrong(
         wanted = ("no replica is called 'nobody'", f"no answer from {silent}")
         until(lambda: told(1, *wanted), "nobody leads by that name", DEADLINE_S)
         assert group.leader() == leader
-        group.signal(leader, signal.SIGSTOP)
+        group.suspend(leader)
         assert main(["status", *targets]) == 1
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import sharedlog
+from sharedlog._engines.lead import Lead
 from tests.sharedlog.reads import texts
 
 # Files and functions, whether they are entered or left, and which time: where it begins to write,
@@ -61,8 +62,12 @@ def _interrupted(file, function, event, time, call):
 
 
 @pytest.mark.parametrize(("file", "function", "event", "time"), PLACES)
-def test_others_go_on_after_an_interrupt_anywhere(tmp_path, file, function, event, time):
+def test_others_go_on_after_an_interrupt_anywhere(
+    tmp_path, monkeypatch, file, function, event, time
+):
     """Other threads, other handles, and the one that was interrupted (DESIGN-LOG §12, L2)."""
+    # The engine looks for others to take along only if some wait.
+    monkeypatch.setattr(Lead, "waiting", property(lambda lead: True))
     url = f"sqlite:///{tmp_path / 'log.db'}"
     with sharedlog.create(url) as log, sharedlog.open(url) as other:
         log.stream("s", 1)
