@@ -165,6 +165,8 @@ class Turning:
     def _told(self, own: OwnedShard, turned: Turned) -> None:
         shard, failed = own.shard, turned.failed
         if turned.stops:
+            # No process moves it until an operator resumes the shard: what is done can be trimmed.
+            self._carrier.carry(move_holds([shard.done], _now_us()))
             stopping = stop(self._settings.name, shard.tag, self._who, shard.fence, turned.stops)
             self._carrier.carry(stopping)
             self._sharing.owned.pop(shard.tag, None)

@@ -166,7 +166,8 @@ class ShardWork:
             return
         self._held_s = now_s
         done: list[Done] = []
-        for own in self._at_work():
+        # Those that wait before they try again, too: what came before is done.
+        for own in list(self._own.values()):
             own.moves = own.runs
             if own.done is not None and not own.runs:
                 done.append(own.done)

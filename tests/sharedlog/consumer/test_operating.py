@@ -10,6 +10,7 @@ import pytest
 import rifl
 import sharedlog
 from sharedlog._cli import ExitCode, main
+from sharedlog._consumer import working
 from sharedlog._core.consumer.operating import reset
 from sharedlog.testing import die, drain, driven
 from tests.echo import METHOD, served
@@ -58,6 +59,21 @@ def test_a_paused_consumer_does_nothing_until_it_is_resumed(tmp_path, url, comma
         process.drain()
     world.check()
     command("--pause", "nobody", code=ExitCode.NOT_FOUND)
+    world.log.close()
+
+
+def test_a_stopped_substream_is_told_through_where_it_is_done(tmp_path, url, command, monkeypatch):
+    """Its hold is moved as it stops: what came before can be trimmed (T1, T5)."""
+    world = World(tmp_path, orders=3, url=url, substreams=1, attempts=1)
+    world.refused = {"c2"}
+    # All of it takes less time than holds are moved after.
+    monkeypatch.setattr(working, "_HELD_S", float("inf"))
+    with driven(world.consumer()) as process:
+        process.drain()
+        (row,) = command()
+    orders = [each.position for each in world.log.read("orders", 0)]
+    done = sum(len(each) for each in world.bills().values())
+    assert (row["state"], row["position"]) == ("stopped", str(orders[done - 1]))
     world.log.close()
 
 
