@@ -30,6 +30,7 @@ from rifl.core._shared.reasons import REASONS
 __all__ = [
     "ANOTHER_STORE",
     "NOT_HOSTED",
+    "NOT_LET_IN",
     "CallError",
     "Status",
     "agreeing",
@@ -50,6 +51,11 @@ ANOTHER_STORE = (
 NOT_HOSTED = (
     "The server does not host the lease service (Deduplicator.add_to_server), or a proxy in front "
     "of it answered"
+)
+NOT_LET_IN = (
+    "An interceptor of the server refused /lease_server.v1.LeaseServer/: let that and "
+    "/rifl.v1.Outcomes/ pass, or send the token by connect(interceptors=), which all requests go "
+    "through"
 )
 
 

@@ -17,7 +17,15 @@ from _rifl_ground.owned_lock import OwnedLock
 from _rifl_ground.refusals import Outcome
 from lease_server.v1 import lease_server_pb2 as lease_pb
 from rifl._client.answers import ENDED_BY_CHANNEL, REPLACED, FinalStatus, read_answer
-from rifl._client.errors import ANOTHER_STORE, NOT_HOSTED, CallError, Status, call_error, reentrant
+from rifl._client.errors import (
+    ANOTHER_STORE,
+    NOT_HOSTED,
+    NOT_LET_IN,
+    CallError,
+    Status,
+    call_error,
+    reentrant,
+)
 from rifl._client.grpc_channels import Connect
 from rifl._client.keys import take_key
 from rifl._client.routing import Router
@@ -471,6 +479,9 @@ class ClientState:
         return release
 
 
+_NOT_LET_IN = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
+
+
 def _observer_failed(method: str, error: Exception) -> None:
     _log.error("observer_failed", method=method, error=repr(error))
 
@@ -481,6 +492,8 @@ def _told(status: Status, answer: AttemptAnswer) -> FinalStatus:
     details = f"no client id: {code.name}: {status.details()}"
     if code is grpc.StatusCode.UNIMPLEMENTED and not answer.reason:
         code, details = grpc.StatusCode[NotDeduplicated.code_name], f"{details}. {NOT_HOSTED}"
+    elif code in _NOT_LET_IN and not answer.reason:
+        details = f"{details}. {NOT_LET_IN}"
     return FinalStatus(code, details, (), status.trailing_metadata())
 
 

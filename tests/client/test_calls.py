@@ -676,3 +676,20 @@ def test_echo_method_is_the_default(connect: Connect) -> None:
     """The tests' default method is the server's echo: a guard of the tests themselves (§9)."""
     with ProtocolServer() as server:
         assert connect(server.target).call(b"x", ECHO) == b"x"
+
+
+@pytest.mark.parametrize("code", ["UNAUTHENTICATED", "PERMISSION_DENIED"])
+def test_a_server_that_lets_no_lease_through_says_what_to_do(connect: Connect, code: str) -> None:
+    """The first thing that an interceptor for tokens meets: the call was not sent."""
+
+    def refuse(context: grpc.ServicerContext) -> None:
+        context.abort(grpc.StatusCode[code], "no token")
+
+    with ProtocolServer() as server:
+        server.on_grant = refuse
+        caller = connect(server.target)
+        with pytest.raises(rifl.CallError, match=r"no token.*LeaseServer.*interceptors=") as failed:
+            caller.call(b"x", timeout=20)
+        assert failed.value.code() is grpc.StatusCode[code]
+        assert failed.value.outcome is rifl.Outcome.NOT_EXECUTED
+        assert server.arrivals == []
