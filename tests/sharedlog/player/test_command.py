@@ -346,7 +346,7 @@ def test_play_reads_its_targets_again(house, log, url, tmp_path):
         ),
         ("[[target]]\nname = 'a'\naddress = 'h:1'\nstreams = ['s']\nlinger = -1", "linger"),
         ("[[target]]\nname = 'a'\naddress = 'h:1'\nstreams = ['s']\ntoken = 1", "a text"),
-        ("[[target]]\nname = 'a'\naddress = 'h:1'\nstreams = ['s']\nstart = 5", "no place"),
+        ("[[target]]\nname = 'a'\naddress = 'h:1'\nstreams = ['s']\nstart = 5", "no valid start"),
         (
             "[[target]]\nname = 'a'\naddress = 'h:1'\nstreams = ['s']\nstart = 2026-01-01",
             "no valid start",
@@ -389,7 +389,7 @@ def test_what_is_declared_is_read():
         ({"linger": 5}, "timedelta"),
         ({"patience": 1.0}, "timedelta"),
         ({"start": datetime(2026, 1, 1)}, "zone"),
-        ({"start": 5}, "no place"),
+        ({"start": 5}, "no valid start"),
         ({"token": b"secret"}, "a text"),
     ],
 )
