@@ -50,9 +50,17 @@ class _Supervisor:
 
     def _run(self) -> None:
         while not self._over.wait(0.05):
-            for name in self._group.died():
+            died = self._group.died()
+            while died and not self._over.is_set():
+                name = died.pop()
                 self.deaths += 1
-                self._group.start(name)
+                try:
+                    self._group.start(name)
+                except AssertionError:
+                    # Another replay killed it before it listened.
+                    died += self._group.died()
+                    if name not in died:
+                        raise
 
 
 @contextlib.contextmanager
