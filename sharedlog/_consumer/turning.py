@@ -74,6 +74,8 @@ class Turning:
             if own.settling is None:
                 self._kept(own, now_s, idle=not turned.done and turned.failed is None)
             self._tell(own, turned)
+            if turned.stops:
+                self._stop(own, turned.stops)
         except Fenced as error:
             self._fenced(shard, error)
             return 0
@@ -162,16 +164,20 @@ class Turning:
             # It is told at a later try.
             self._sharing.unavailable(error)
 
+    def _stop(self, own: OwnedShard, why: str) -> None:
+        """Stop a shard; if the log does not answer, its next turn does the same."""
+        shard = own.shard
+        # No process moves it until an operator resumes the shard: what is done can be trimmed.
+        self._carrier.carry(move_holds([shard.done], _now_us()))
+        self._carrier.carry(stop(self._settings.name, shard.tag, self._who, shard.fence, why))
+        self._sharing.owned.pop(shard.tag, None)
+        self._events.stopped(shard, why)
+
     def _told(self, own: OwnedShard, turned: Turned) -> None:
         shard, failed = own.shard, turned.failed
         if turned.stops:
-            # No process moves it until an operator resumes the shard: what is done can be trimmed.
-            self._carrier.carry(move_holds([shard.done], _now_us()))
-            stopping = stop(self._settings.name, shard.tag, self._who, shard.fence, turned.stops)
-            self._carrier.carry(stopping)
-            self._sharing.owned.pop(shard.tag, None)
-            self._events.stopped(shard, turned.stops)
-        elif failed is not None:
+            return
+        if failed is not None:
             if failed.counts:
                 self._events.failed(shard, failed)
                 own.failed(self._clock())

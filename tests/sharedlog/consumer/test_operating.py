@@ -77,6 +77,40 @@ def test_a_stopped_substream_is_told_through_where_it_is_done(tmp_path, url, com
     world.log.close()
 
 
+@pytest.mark.parametrize("step", [-2, -1], ids=["its-hold", "its-stop"])
+def test_a_log_that_is_away_as_a_substream_stops_is_asked_again(
+    tmp_path, url, command, monkeypatch, step
+):
+    """The process goes on, and the function does not run again for the message (T1, T5)."""
+    monkeypatch.setattr(working, "_HELD_S", float("inf"))
+    ran, steps = [], []
+    for away in (False, True):
+        (directory := tmp_path / str(away)).mkdir()
+        world = World(
+            directory, orders=3, url=f"sqlite:///{directory}/log.db", substreams=1, attempts=1
+        )
+        world.refused = {"c2"}
+        runs = []
+        world.looks = lambda order, effects, runs=runs: runs.append(order["customer"])
+        with driven(world.consumer()) as process:
+
+            def strike(number, _):
+                if number == steps[0] + 1 + step:
+                    steps[0] = 0
+                    raise sharedlog.LogUnavailable("no answer")
+
+            if away:
+                process.before = strike
+            process.drain()
+            steps[:] = steps or [len(process.steps)]
+            assert process.shards == []
+        ran.append(runs)
+        assert main(["consumers", f"sqlite:///{directory}/log.db"]) == ExitCode.DONE
+        world.log.close()
+    assert steps == [0]
+    assert ran[0] == ran[1]
+
+
 def test_the_command_tells_attempts_errors_and_dead_letters(tmp_path, url, command, capsys):
     """Of each substream, also once nobody runs it (T5)."""
     world = World(tmp_path, orders=2, url=url, substreams=1, attempts=3, dead_letters="dead")
