@@ -1,8 +1,8 @@
 """The cost of one call in the interpreter, counted: no clock, no noise (performance.md).
 
 Real servers and channels, in this process; counted are the opcodes that run in
-modules of ours, the ground floor's among them, on every thread, for a call after the first
-ones. The bounds leave no room for another helper function on every call. They are those of
+modules of the product, the ground floor's among them, on every thread, for a call after the
+first ones. The bounds leave no room for another helper function on every call. They are those of
 Python 3.11; a later version has other opcodes for the same work, by a share that was counted.
 """
 

@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks.house.figures import same_names
 from benchmarks.house.imports import PRODUCT, ROOT, files, imports, module_of, nodes_of, tree_of
+from benchmarks.house.reference import MODULES
 
 PACKAGES = (
     "_rifl_ground",
@@ -159,32 +160,8 @@ def test_import_arrows_point_one_way() -> None:
 
 # What users may import: everything else has an underscore in its path. Generated code too, by
 # which users' own generated code imports ours; and what ``python -m`` runs.
-PUBLIC = {
-    "lease_server",
-    "rifl",
-    "rifl.aio",
-    "rifl.core",
-    "rifl.metrics",
-    "rifl.spark",
-    "rifl.testing",
-    "rifl.tracing",
-    "curp",
-    "curp.client",
-    "curp.metrics",
-    "curp.observer",
-    "lease_server.v1",
-    "rifl.v1",
-    "curp.v1",
-    "sharedlog",
-    "sharedlog.aio",
-    "sharedlog.metrics",
-    "sharedlog.testing",
-    "sharedlog.spark",
-    "sharedlog.tracing",
-    "sharedlog.v1",
-    "curp.log",
-    "curp.witness",
-}
+# Those with a page of the reference, and those that protoc writes.
+PUBLIC = {*MODULES, *(f"{package}.v1" for package in ("curp", "lease_server", "rifl", "sharedlog"))}
 
 
 def test_what_is_public_is_a_short_list() -> None:

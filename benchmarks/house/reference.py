@@ -22,7 +22,7 @@ from curp.witness import __main__ as witness_command
 from rifl._cli import command as rifl_command
 from sharedlog._cli import arguments as sharedlog_command
 
-__all__ = ["pages", "write"]
+__all__ = ["MODULES", "pages", "write"]
 
 # The modules that users import, but for those that protoc writes.
 MODULES = (
@@ -41,8 +41,10 @@ MODULES = (
     "sharedlog.tracing",
     "curp",
     "curp.client",
+    "curp.log",
     "curp.metrics",
     "curp.observer",
+    "curp.witness",
     "lease_server",
 )
 _PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {

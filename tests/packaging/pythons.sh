@@ -57,6 +57,7 @@ tests='
     --ignore=tests/test_makefile.py \
     --deselect="tests/test_layout.py::test_public_modules_say_what_is_public[examples]" \
     --deselect="tests/test_layout.py::test_public_modules_say_what_is_public[benchmarks]" \
+    --deselect="tests/benchmarks/test_house.py::test_the_reference_is_that_of_the_code" \
     ${PYTEST_FLAGS:-}
 '
 scratch="$(mktemp -d)"
