@@ -30,10 +30,14 @@ class MariaDbServer:
     def __init__(self, **settings: str) -> None:
         self._program = program("mariadbd", _SBIN, target="mariadb")
         self.directory = Path(tempfile.mkdtemp(prefix="rifl-mariadb-"))
+        # A server that starts removes the temporary tables it finds, another server's as well.
+        self._temporary = self.directory / "tmp"
+        self._temporary.mkdir()
         self._user = pwd.getpwuid(os.geteuid()).pw_name
         self.port = free_port()
         self.settings = {
             "datadir": str(self.directory / "data"),
+            "tmpdir": str(self._temporary),
             "bind-address": "127.0.0.1",
             "socket": str(self.directory / "socket"),
             "pid-file": str(self.directory / "pid"),
@@ -59,6 +63,7 @@ class MariaDbServer:
             [
                 *(install, "--no-defaults", "--skip-test-db", f"--user={self._user}"),
                 f"--datadir={self.directory / 'data'}",
+                f"--tmpdir={self._temporary}",
                 "--auth-root-authentication-method=normal",
                 *("--innodb-log-file-size=8M", "--innodb-use-native-aio=OFF"),
             ],

@@ -76,6 +76,8 @@ class PostgresServer:
             "max_connections": "200",
             "shared_buffers": "32MB",
             "shared_preload_libraries": "plpgsql",
+            # Goes with the directory, whatever kills the server.
+            "dynamic_shared_memory_type": "mmap",
             **settings,
         }
         self._process: subprocess.Popen[bytes] | None = None

@@ -40,3 +40,10 @@ def test_one_replica_lost_at_a_named_point(cluster, shared_mariadb, declared, po
             return cursor.fetchone()[0]
 
     lose_one(cluster, counted, "sync", declared, point, fate)
+
+
+def test_a_server_has_a_place_of_its_own_for_temporary_tables(own_mariadb):
+    """One that starts removes those that it finds there: two could not be made at once."""
+    with own_mariadb.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT @@tmpdir")
+        assert cursor.fetchone() == (str(own_mariadb.directory / "tmp"),)
