@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from _rifl_ground.refusals import RiflError
+from _rifl_ground.texts import hides
 from lease_server._keyring import KeyRing
 from lease_server._sessionbook import OpenedSession
 
@@ -16,6 +17,7 @@ from lease_server._sessionbook import OpenedSession
 TERM_S = 60.0
 
 
+@hides("token")
 class Grant(NamedTuple):
     """A client id, its capability, and the length of its lease in seconds."""
 
@@ -24,6 +26,7 @@ class Grant(NamedTuple):
     term_s: float
 
 
+@hides("token")
 class Beat(NamedTuple):
     """A lease to be renewed: its id, the token that is shown, and whose id it is said to be."""
 

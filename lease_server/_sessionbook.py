@@ -11,12 +11,14 @@ from typing import NamedTuple
 
 from _rifl_ground.log import UNHEARD, Events
 from _rifl_ground.refusals import SessionClosed
+from _rifl_ground.texts import hides
 from lease_server._session_secret import require_owner
 from lease_server._session_table import SessionTable
 from lease_server._sessions import SessionPolicy, SessionRow, SessionState
 from lease_server._storage import LeaseStorage
 
 
+@hides("token")
 class OpenedSession(NamedTuple):
     """An open session; ``created`` is False if the name was open already.
 

@@ -14,6 +14,7 @@ import pytest
 from benchmarks.house.figures import same_names
 from benchmarks.house.imports import PRODUCT, ROOT, files, imports, module_of, nodes_of, tree_of
 from benchmarks.house.reference import MODULES
+from lease_server._authority import Grant
 
 PACKAGES = (
     "_rifl_ground",
@@ -568,3 +569,43 @@ def _acts_when_closed(node: ast.AST, *, inside: bool) -> bool:
         if _acts_when_closed(child, inside=within):
             return True
     return False
+
+
+_SECRETS = {"token", "tokens", "secret", "secrets", "password", "group_token", "session_secret"}
+# What is called a token and is no secret: it tells one transaction, or one place, from another.
+_MARKS = {
+    "_rifl_ground.postgres.owned.TransactionMark",
+    "curp.log._states.MovedPlace",
+    "sharedlog._outbox.postgres._Put",
+}
+
+
+def test_a_secret_is_in_no_repr() -> None:
+    """Named tuples and data classes leave out what their fields keep secret: logs show them."""
+    shown = []
+    for path in files(*PRODUCT):
+        for cls in nodes_of(path):
+            if not isinstance(cls, ast.ClassDef):
+                continue
+            decorators = [ast.unparse(each) for each in cls.decorator_list]
+            if "NamedTuple" not in [ast.unparse(each) for each in cls.bases] and not any(
+                each.startswith("dataclass") for each in decorators
+            ):
+                continue
+            for each in cls.body:
+                if not isinstance(each, ast.AnnAssign) or not isinstance(each.target, ast.Name):
+                    continue
+                name, value = each.target.id, "" if each.value is None else ast.unparse(each.value)
+                hidden = "repr=False" in value or any(
+                    each.startswith("hides(") and f"'{name}'" in each for each in decorators
+                )
+                if name in _SECRETS and not hidden:
+                    shown.append(f"{module_of(path)}.{cls.name}")
+    assert set(shown) == _MARKS
+
+
+def test_a_hidden_field_is_not_shown() -> None:
+    """``hides`` leaves all else as a named tuple has it."""
+    grant = Grant(1, b"very secret", 2.0)
+    assert "secret" not in repr(grant)
+    assert repr(grant) == "Grant(client_id=1, token=..., term_s=2.0)"

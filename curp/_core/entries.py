@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
+from _rifl_ground.texts import hides
 from rifl.core._shared.record import CompletionRecord
 
 # The bytes of an operation beside its long fields, and of each further field.
@@ -88,6 +89,7 @@ class ClientRemoved(NamedTuple):
     client_id: int
 
 
+@hides("secret")
 class SessionPut(NamedTuple):
     """A named session as ``lease_server`` keeps it; ``state`` is that enum's value."""
 
@@ -113,6 +115,7 @@ class IdsReserved(NamedTuple):
     last_id: int
 
 
+@hides("secrets")
 class SecretsPut(NamedTuple):
     """The secrets of client tokens as (key id, value), newest first."""
 

@@ -6,6 +6,7 @@ import enum
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from _rifl_ground.texts import hides
 from curp._core.entries import (
     ApplicationVersion,
     ClientRegistered,
@@ -53,6 +54,7 @@ class KeptCall(NamedTuple):
     seed: int = 0
 
 
+@hides("secrets")
 class StateHead(NamedTuple):
     """What a snapshot begins with: the position it stands for, and what is of no client.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import grpc
 
@@ -178,7 +178,7 @@ class GroupSecrets:
     """By what the group's replicas and witnesses know each other; see ``Replica``."""
 
     witness_credentials: grpc.ChannelCredentials | None
-    group_token: str | None
+    group_token: str | None = field(repr=False)
 
     def __post_init__(self) -> None:
         if self.group_token is not None and not self.group_token:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import grpc
 
 from _rifl_ground.refusals import Outcome
+from _rifl_ground.texts import hides
 from rifl._client.answers import FinalStatus
 from rifl._client.errors import CallError, call_error
 from rifl._client.keys import key
@@ -31,6 +32,7 @@ _MISMATCH = "PAYLOAD_MISMATCH"
 _CLOSED = "SESSION_CLOSED"
 
 
+@hides("secret")
 class CalledService(NamedTuple):
     """How a service is called; see ``Consumer.service``."""
 

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from _rifl_ground.texts import hides
 from sharedlog._core.calling import portable
 from sharedlog._core.commit import LSN_BYTES, Commit, Condition, NewEntry, Put, Refused, Stamp
 from sharedlog._core.entry import (
@@ -52,6 +53,7 @@ FIRST_TASK = 1 << 40
 OPEN = "open/"
 
 
+@hides("token")
 class ProducerId(NamedTuple):
     """Who appends: an id of the log, never given twice, and the token that shows it."""
 

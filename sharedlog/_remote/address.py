@@ -9,6 +9,7 @@ from urllib.parse import parse_qs
 
 import grpc
 
+from _rifl_ground.texts import hides
 from _rifl_ground.urls import split_url
 from sharedlog._core.errors import InvalidRequest
 
@@ -18,6 +19,7 @@ _TLS = {"ca", "certificate", "key"}
 _TIMEOUT_S = 10.0
 
 
+@hides("token")
 class Address(NamedTuple):
     """Where the log is served. ``credentials``: None for plaintext; ``timeout_s``: of each try."""
 

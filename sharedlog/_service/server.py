@@ -14,6 +14,7 @@ import grpc.aio
 
 from _rifl_ground.log import get_logger
 from _rifl_ground.pings import SERVER_OPTIONS
+from _rifl_ground.texts import hides
 from _rifl_ground.threads import in_thread
 from rifl._server.health import HealthStatus, add_reflection
 from sharedlog._core.errors import LogError, LogUnavailable
@@ -40,6 +41,7 @@ GRACE_S = 10.0
 _log = get_logger("sharedlog")
 
 
+@hides("tokens")
 class Options(NamedTuple):
     """How a log is served. ``credentials``: None for plaintext; ``tokens``: by name."""
 

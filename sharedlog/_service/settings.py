@@ -44,7 +44,7 @@ class AccessRule:
     """
 
     peer: str = ""
-    token: str = ""
+    token: str = field(default="", repr=False)
     publish: tuple[str, ...] = ()
     follow: tuple[str, ...] = ()
     names: tuple[str, ...] = ()

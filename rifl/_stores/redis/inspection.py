@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import redis
 
 from _rifl_ground.redis.lua import Script
+from _rifl_ground.texts import hides
 from lease_server._errors import StorageUnavailable
 from rifl._stores.codec import RecordCodec
 from rifl._stores.errors import StoreCorrupt, StoreLocked, StoreUnreachable
@@ -29,6 +30,7 @@ from rifl.core._shared.record import CompletionRecord
 FIRST_SEQ = b"0000000000000001"
 
 
+@hides("token")
 class FoundCall(NamedTuple):
     """A call as the script tells it."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
+from _rifl_ground.texts import hides
 from rifl._stores.rows import Move, RowCall
 from rifl.core._serving.policy import Kind
 from rifl.core._shared.call import Call
@@ -14,6 +15,7 @@ from rifl.core._shared.call import Call
 MOST_LIVED_S = 2.0
 
 
+@hides("token")
 class Claim(NamedTuple):
     """Decide about a call and claim it if it is new (DESIGN §4, steps 2 to 6).
 
@@ -77,6 +79,7 @@ class Found(enum.Enum):
     LATE = "late"
 
 
+@hides("token")
 class Claimed(NamedTuple):
     """The reply to a claim.
 
@@ -97,6 +100,7 @@ class Claimed(NamedTuple):
     verified: bool = True
 
 
+@hides("token")
 class Finish(NamedTuple):
     """Record a call's answer if the attempt is current, and wake who waits for it.
 
@@ -121,6 +125,7 @@ class Finish(NamedTuple):
         return "left" if self.left else "unknown" if self.unknown else "finish"
 
 
+@hides("token")
 class RecordUnclaimed(NamedTuple):
     """Record an unclaimed call, in a handler's own transaction, which commits at once.
 
@@ -139,6 +144,7 @@ class RecordUnclaimed(NamedTuple):
     window: int
 
 
+@hides("token")
 class FinishUnclaimed(NamedTuple):
     """Record an unclaimed call of an idempotent method, if no record stands.
 
@@ -177,6 +183,7 @@ class Finished(NamedTuple):
     record: bytes = b""
 
 
+@hides("token")
 class Abandon(NamedTuple):
     """Make a call new again if the attempt is current, and wake who waits for it."""
 
@@ -184,6 +191,7 @@ class Abandon(NamedTuple):
     token: bytes
 
 
+@hides("token")
 class TakeBack(NamedTuple):
     """Abandon a claim whose reply was lost; the reply is the store's clock, in seconds.
 
@@ -196,6 +204,7 @@ class TakeBack(NamedTuple):
     token: bytes
 
 
+@hides("token")
 class Look(NamedTuple):
     """Read the record that stands: ``STANDS``; else ``FENCED`` or ``DONE`` (it runs)."""
 

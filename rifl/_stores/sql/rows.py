@@ -6,6 +6,7 @@ import secrets as randomness
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from _rifl_ground.texts import hides
 from rifl._stores.shared.requests import MOST_LIVED_S
 from rifl._stores.sql.session import SqlSession
 from rifl.core._serving.result_tracker import ResultTracker
@@ -40,6 +41,7 @@ class StoredClient(NamedTuple):
     key_bytes: int
 
 
+@hides("token")
 class StoredCall(NamedTuple):
     """A call that runs, or has a record."""
 

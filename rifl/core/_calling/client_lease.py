@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rifl.core._calling.request_tracker import RequestTracker
 from rifl.core._shared.identity import DEFAULT_WINDOW
@@ -41,7 +41,7 @@ class LeaseGrant:
     """What the lease server gave. ``store``: whose records the id belongs to; 0: not said."""
 
     client_id: int
-    token: bytes
+    token: bytes = field(repr=False)
     term_s: float
     deduplicated: tuple[str, ...]
     not_deduplicated: tuple[str, ...] = ()
