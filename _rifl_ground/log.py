@@ -90,3 +90,26 @@ def _made(name: str) -> structlog.stdlib.BoundLogger:
         cache_logger_on_first_use=True,
     )
     return bound
+
+
+def log_to_stderr(*, as_json: bool = False) -> None:
+    """Have a command's events go to standard error: standard output says what it was asked for.
+
+    A traceback shows no values: structlog's own configuration shows local variables, and with
+    them secrets, where rich is installed.
+    """
+    import structlog
+
+    renderer: Any = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    if as_json:
+        renderer = structlog.processors.JSONRenderer()
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )

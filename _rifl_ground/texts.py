@@ -41,7 +41,7 @@ def hides(*names: str) -> Callable[[type[_Tuple]], type[_Tuple]]:
             parts = [f"{n}={'...' if n in names and value else repr(value)}" for n, value in pairs]
             return f"{type(self).__name__}({', '.join(parts)})"
 
-        cls.__repr__ = shown  # type: ignore[assignment,method-assign]
+        cls.__repr__ = shown  # type: ignore[method-assign]
         return cls
 
     return hidden

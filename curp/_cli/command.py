@@ -5,15 +5,14 @@ from __future__ import annotations
 import argparse
 import functools
 import getpass
-import logging
 import sys
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qs, urlencode
 
 from _rifl_ground.exits import failed
+from _rifl_ground.log import log_to_stderr
 from _rifl_ground.urls import split_url
 from _rifl_ground.version import PrintVersion
 from curp._cli.operator_client import GroupError, open_group
@@ -219,7 +218,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         if not equals:
             raise GroupError(f"{text!r} is not /PKG.SVC/METHOD=FIELD")
         keys.setdefault(method, []).append(field)
-    _log_to_stderr(as_json=arguments.log_json)
+    log_to_stderr(as_json=arguments.log_json)
     options = ServeOptions(
         listen=arguments.listen,
         address=arguments.address or arguments.listen,
@@ -247,25 +246,6 @@ def _serve(arguments: argparse.Namespace) -> int:
         witness_credentials=channel_credentials(
             arguments.witness_authorities, arguments.tls_key, arguments.tls_certificate
         ),
-    )
-
-
-def _log_to_stderr(*, as_json: bool) -> None:
-    import structlog
-
-    # Standard output tells the address, and nothing else.
-    renderer: Any = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
-    if as_json:
-        renderer = structlog.processors.JSONRenderer()
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso"),
-            structlog.processors.format_exc_info,
-            renderer,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
 
 

@@ -15,10 +15,9 @@ from pathlib import Path
 
 import grpc
 import grpc.aio
-import structlog
 
 from _rifl_ground.exits import failed
-from _rifl_ground.log import get_logger
+from _rifl_ground.log import get_logger, log_to_stderr
 from _rifl_ground.pings import SERVER_OPTIONS
 from curp._core.witness_table import WitnessLimits, WitnessTable
 from curp._security import (
@@ -43,7 +42,7 @@ _log = get_logger("curp.witness")
 def main(argv: list[str] | None = None) -> int:
     """Run until a signal; the exit code: 0, or 1 if it could not start or go on."""
     arguments = _arguments(argv)
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    log_to_stderr()
     journal = None
     try:
         credentials = server_credentials(arguments)

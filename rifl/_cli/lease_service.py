@@ -15,10 +15,9 @@ import sys
 from typing import Any
 
 import grpc.aio
-import structlog
 
 from _rifl_ground.exits import CommandRefused, ExitCode, failed
-from _rifl_ground.log import get_logger
+from _rifl_ground.log import get_logger, log_to_stderr
 from _rifl_ground.pings import SERVER_OPTIONS
 from _rifl_ground.threads import in_thread
 from lease_server._authority import TERM_S
@@ -78,7 +77,7 @@ def serve_leases(arguments: argparse.Namespace) -> ExitCode:
         raise CommandRefused(str(error), ExitCode.USAGE) from error
     if not 0 < arguments.term_s < math.inf:
         raise CommandRefused("--term-s must be positive", ExitCode.USAGE)
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    log_to_stderr()
     try:
         storage = _open_storage(arguments.store)
         authority = SharedAuthority(storage, term_s=arguments.term_s, events=_log)
