@@ -46,6 +46,8 @@ class ServedAppends:
     def answer(self, request: pb.AppendRequest, caller: Caller) -> pb.AppendReply:
         """Append what a caller asks for, once; raises what refuses it."""
         fence = fence_of(request.fence) if request.HasField("fence") else None
+        if fence is not None:
+            caller.check_name(fence.name)
         tags = {each.tag for each in request.messages} | set(request.pending.opened)
         tags |= {span.tag for each in request.marker.decided for span in each.spans}
         check_spread(tags, self.tags)

@@ -1,4 +1,4 @@
-"""What commands write of their events."""
+"""The events of commands, as they are written."""
 
 from __future__ import annotations
 

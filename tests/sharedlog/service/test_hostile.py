@@ -273,6 +273,7 @@ def test_who_has_no_right_does_nothing(behind):
             ("Append", append | {"messages": [message(tag="t/0")]}),
             ("Append", append | {"messages": [message()], "pending": pb.Pending(opened=["t/0"])}),
             ("Append", {"messages": [message()], "named": pb.Named(name="mail", seq=1)}),
+            ("Append", append | {"messages": [message()], "fence": pb.Fence(name="mail")}),
             ("Read", {"stream": "s", "limit": 1}),
             ("Follow", {"stream": "s"}),
             ("RaiseFence", {"name": "mail"}),
