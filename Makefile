@@ -176,16 +176,20 @@ bench-consume: $(BENCH_INSTALLED) postgresql redis-server kafka
 	@$(BENCH_PYTHON) -m benchmarks.consume --kafka $(KAFKA) $(BENCH_FLAGS)
 
 # $(1): the folder that Ivy, which PySpark brings, fetches jars into from Maven Central;
-# $(2): the file that names them; $(3): one of them.
+# $(2): the file that names them, beside one of their hashes: others are not used.
 define fetch_jars
-if [ $(1)/.fetched -nt $(2) ]; then exit 0; fi; \
+hashes="$(abspath $(2:.xml=.sha256))"; \
+if [ $(1)/.fetched -nt $(2) ] && [ $(1)/.fetched -nt "$$hashes" ]; then exit 0; fi; \
 echo "Fetching jars into $(1) ..."; \
 rm -rf $(1); mkdir -p $(1); \
 ivy="$$($(BENCH_PYTHON) -c 'import pathlib, pyspark; print(*pathlib.Path(pyspark.__file__).parent.glob("jars/ivy-*.jar"))')"; \
 if ! "$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -jar "$$ivy" -cache "$(abspath $(1))/cache" -ivy $(2) \
-    -retrieve "$(abspath $(1))/[artifact]-[revision].[ext]" >$(1)/log 2>&1 \
-    || ! ls $(1)/$(3) >/dev/null; then \
+    -retrieve "$(abspath $(1))/[artifact]-[revision].[ext]" >$(1)/log 2>&1; then \
   tail -20 $(1)/log >&2; exit 1; \
+fi; \
+if ! (cd $(1) && sha256sum --check --strict --quiet "$$hashes" >&2) \
+    || [ "$$(ls $(1)/*.jar | wc -l)" != "$$(wc -l < "$$hashes")" ]; then \
+  echo "These jars are not those of $$hashes: they are removed." >&2; rm -f $(1)/*.jar; exit 1; \
 fi; \
 rm -rf $(1)/cache; touch $(1)/.fetched
 endef
@@ -193,12 +197,12 @@ endef
 # The broker that is measured.
 KAFKA := $(VENV)/kafka
 kafka: $(BENCH_INSTALLED) java
-	@$(call fetch_jars,$(KAFKA),benchmarks/log/kafka.xml,kafka_*.jar)
+	@$(call fetch_jars,$(KAFKA),benchmarks/log/kafka.xml)
 
 # What Spark reads and writes it by.
 SPARK_KAFKA := $(VENV)/spark-kafka
 spark-kafka: $(BENCH_INSTALLED) java
-	@$(call fetch_jars,$(SPARK_KAFKA),benchmarks/nexmark/kafka.xml,spark-sql-kafka-*.jar)
+	@$(call fetch_jars,$(SPARK_KAFKA),benchmarks/nexmark/kafka.xml)
 
 bench-curp: $(call stage,redis) etcd
 	@$(PYTHON) -m benchmarks.groups $(BENCH_FLAGS)

@@ -8,6 +8,7 @@ Needs the extra ``rifl-grpc[examples]``. Run it: ``python -m examples.http_front
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import secrets
 import tempfile
@@ -44,8 +45,10 @@ def front(channel: rifl.Channel) -> Flask:
         if "Idempotency-Key" not in request.headers:
             return jsonify(error="an Idempotency-Key is needed"), MISSING
         try:
-            # The account is part of the key: customers do not share a namespace.
-            key = rifl.key(f"{request.json['account']}/{request.headers['Idempotency-Key']}")
+            # The account is part of the key: customers do not share a namespace. No separator is
+            # safe between two texts of others, and together they may be too long: a hash is not.
+            named = json.dumps([request.json["account"], request.headers["Idempotency-Key"]])
+            key = rifl.key(hashlib.sha256(named.encode()).digest())
             payment = bank_pb2.DepositRequest(reference="web", **request.json)
             receipt = stub.Deposit(payment, timeout=10, metadata=[key])
         except rifl.core.BadHeader as error:
