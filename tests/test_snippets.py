@@ -240,24 +240,6 @@ def _errors(reader: Reader, handled: str) -> None:
     assert reader.run(code.replace("...", "caught = 1"), call=call)["caught"]
 
 
-def _keys(reader: Reader, keyed: str, nightly: str) -> None:
-    # The quick start's test runs the first program.
-    assert "rifl.key" in keyed
-
-    class Row:
-        id = "7"
-
-    reader.serve()
-    given = {
-        "rows": [Row, Row],
-        "request": lambda row: bank_pb2.DepositRequest(reference=row.id),
-        "secret": "drawn, and known to the job",
-    }
-    reader.run(nightly, **given)
-    reader.run(nightly, **given)
-    assert reader.bank.deposits == ["7"]
-
-
 def _log(reader: Reader, *codes: str) -> None:
     names: dict[str, object] = {}
     for code in codes:
@@ -269,18 +251,10 @@ def _log(reader: Reader, *codes: str) -> None:
     assert names["last"] == 0
 
 
-def _operations(
-    reader: Reader,
-    stopping: str,
-    health: str,
-    settling: str,
-    several: str,
-) -> None:
+def _operations(reader: Reader, stopping: str, health: str) -> None:
     dedup = rifl.Deduplicator(reader.names["url"])
     server = grpc.server(ThreadPoolExecutor(2), interceptors=[dedup.interceptor()])
     reader.run(health, server=server, dedup=dedup)
-    reader.run(settling)
-    reader.run(several, credentials=grpc.ssl_channel_credentials())
     # The other is of a main thread that ends: names only.
     assert "serve_until_signal" in stopping
 
@@ -341,7 +315,6 @@ _READ: dict[str, Callable[..., None]] = {
     "consumers.md": _consumers,
     "errors.md": _errors,
     "guarantees.md": _run_each,
-    "keys.md": _keys,
     "log.md": _log,
     "libraries.md": _run_each,
     "metrics.md": _metrics,

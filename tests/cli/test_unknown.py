@@ -110,15 +110,6 @@ def test_the_worked_example_works(url: str, capsys: Any) -> None:
     assert ran == [b"x"]
 
 
-def test_the_program_of_the_docs_works(url: str, capsys: Any) -> None:
-    """The Python of the docs settles all that is unknown."""
-    (program,) = re.findall(r"```python\n(.*?)```", _section(), re.DOTALL)
-    exec(program.replace("sqlite:///service.db", url), {})  # noqa: S102 - our own docs
-    listed = _listed(url, capsys)
-    assert {call["state"] for call in listed.values()} == {"settled"}
-    assert {call["settled"]["who"] for call in listed.values()} == {"reconcile.py"}
-
-
 def test_many_at_once_from_a_file(url: str, tmp_path: Path, capsys: Any) -> None:
     """--from takes one identity on each line; the answer comes from a file, too."""
     names = [call["rpc_id"] for call in _listed(url, capsys).values()]
