@@ -68,11 +68,8 @@ def test_the_command_lists_every_broken_rule(capsys: pytest.CaptureFixture[str])
     assert min(seed for _, _, seed in rows) > 0
 
 
-def test_the_rules_that_the_docs_name_are_broken_here() -> None:
-    """chaos.md has the number of each deployment, and rows that are those of the command."""
+def test_the_docs_have_the_number_of_broken_rules() -> None:
+    """chaos.md has the number of each deployment."""
     docs = page("chaos.md").read_text()
     numbers = dict(re.findall(r"^\| `(\w+)` \| (\d+) \|", docs, re.MULTILINE))
     assert numbers == {k: str(n) for k, n in Counter(each.kind for each in MUTATIONS).items()}
-    shown = {(name, kind, int(seed)) for name, kind, seed in _ROW.findall(docs)}
-    assert shown
-    assert shown <= {(each.name, each.kind, each.seed) for each in MUTATIONS}
