@@ -4,7 +4,8 @@
 - ``log``: where a group's log lives.
 - ``_wire``: the bytes; ``_key_declarations``: what methods say of their conflicts.
 - ``_security``, ``_group_token``: certificates, and who may stop a group.
-- ``observer``, ``metrics``: who watches; ``_cli``: the ``curp`` command, ``python -m curp``.
+- ``observer``, ``metrics``: who watches; ``_events``: the table of events.
+- ``_cli``: the ``curp`` command, ``python -m curp``.
 """
 
 from typing import TYPE_CHECKING

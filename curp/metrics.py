@@ -5,7 +5,7 @@
     curp.Replica(url, ..., observer=PrometheusGroupObserver())
 
 ``curp serve --metrics HOST:PORT`` and ``python -m curp.witness --metrics HOST:PORT``
-serve them.
+serve them. docs/reference/api/metrics.md has all of them.
 """
 
 from __future__ import annotations
@@ -36,27 +36,17 @@ _WAIT_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5
 class PrometheusGroupObserver(PrometheusObserver, GroupObserver):
     """Counts what a replica does, under names that begin with ``curp_``, and its calls.
 
-    With the labels ``group`` and ``replica``, looked at when scraped: ``curp_role`` by
-    role (1 for the present one), ``curp_configuration_number``,
-    ``curp_applied_position``, ``curp_log_tail_position`` (absent while the engine does not
-    answer), ``curp_lag_entries`` (the log's tail minus what is applied),
-    ``curp_unsynced_entries``, ``curp_witnesses_wanted``, ``curp_witnesses_listed``, and
-    ``curp_answers_total`` by ``speed``: ``fast``, or why the answer waited for the log.
-
-    With the label ``replica``: ``curp_role_changes_total`` by the role that began,
-    ``curp_recovery_seconds``, ``curp_recovered_requests_total`` by what became of a
-    witness's request (``replayed``, ``known``, ``dropped``). By method:
-    ``curp_read_wait_seconds``, of reads that had to wait for the log.
-
-    And all of ``rifl.metrics.PrometheusObserver``: calls by outcome, clients, and, of
-    appends to the log, ``rifl_store_commit_seconds``, ``rifl_store_commit_entries`` and
-    ``rifl_store_commit_failures_total``. ``rifl_server_serving`` is 1 on the leader.
+    Gauges and answers are looked at when scraped. All of ``rifl.metrics.PrometheusObserver`` come
+    with them: commits are appends to the log, and ``rifl_server_serving`` is 1 on the leader.
     """
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         super().__init__(registry)
         self._role_changes = Counter(
-            "curp_role_changes", "Roles begun.", ("replica", "role"), registry=registry
+            "curp_role_changes",
+            "Roles that the replica began.",
+            ("replica", "role"),
+            registry=registry,
         )
         self._recovery_time = Histogram(
             "curp_recovery_seconds",
@@ -67,13 +57,13 @@ class PrometheusGroupObserver(PrometheusObserver, GroupObserver):
         )
         self._recovered = Counter(
             "curp_recovered_requests",
-            "Requests that a witness held for a new leader.",
+            "Calls that a witness held for a new leader: replayed, known or dropped.",
             ("replica", "found"),
             registry=registry,
         )
         self._read_wait = Histogram(
             "curp_read_wait_seconds",
-            "Reads that waited for what they conflict with.",
+            "How long reads waited for a conflicting call.",
             ("method",),
             buckets=_WAIT_SECONDS,
             registry=registry,
@@ -146,9 +136,11 @@ def _families(reports: list[GroupReport]) -> list[Metric]:
                 family.add_metric((report.group, report.replica), found)
         return family
 
-    roles = GaugeMetricFamily("curp_role", "1 for the present role.", labels=(*labels, "role"))
+    roles = GaugeMetricFamily("curp_role", "1 for the replica's role.", labels=(*labels, "role"))
     answers = CounterMetricFamily(
-        "curp_answers", "Operations answered first, or why not.", labels=(*labels, "speed")
+        "curp_answers",
+        "Answers: fast, or why one waited for the log (conflict, unregistered, no-witness...).",
+        labels=(*labels, "speed"),
     )
     for report in reports:
         for role in _ROLES:
@@ -158,18 +150,36 @@ def _families(reports: list[GroupReport]) -> list[Metric]:
     return [
         roles,
         answers,
-        gauge("serving", "1 while it takes calls.", lambda each: float(each.serves)),
+        gauge(
+            "serving",
+            "1 while the replica takes calls. Alert if none has it.",
+            lambda each: float(each.serves),
+        ),
         gauge(
             "engine_silent_seconds",
-            "For how long the log engine has not answered.",
+            "How long the log engine has not answered this replica.",
             lambda each: each.engine_silent_s,
         ),
-        gauge("configuration_number", "In force, 0 if unknown.", lambda each: each.configuration),
-        gauge("applied_position", "The last entry in its state.", lambda each: each.applied),
-        gauge("log_tail_position", "The log's last entry.", lambda each: each.tail),
-        gauge("lag_entries", "In the log, and not in its state.", _lag),
-        gauge("unsynced_entries", "With a place, and not in the log.", lambda each: each.unsynced),
-        gauge("witnesses_wanted", "Witnesses asked for.", lambda each: each.wanted),
+        gauge(
+            "configuration_number",
+            "The number in force, 0 if unknown.",
+            lambda each: each.configuration,
+        ),
+        gauge(
+            "applied_position", "The last entry in the replica's state.", lambda each: each.applied
+        ),
+        gauge(
+            "log_tail_position",
+            "The log's last entry; absent while the engine does not answer.",
+            lambda each: each.tail,
+        ),
+        gauge("lag_entries", "Entries in the log that are not in the replica's state.", _lag),
+        gauge(
+            "unsynced_entries",
+            "Entries that have a place and are not in the log.",
+            lambda each: each.unsynced,
+        ),
+        gauge("witnesses_wanted", "Witnesses that were asked for.", lambda each: each.wanted),
         gauge("witnesses_listed", "Witnesses that serve.", lambda each: each.listed),
     ]
 
@@ -179,13 +189,7 @@ def _lag(report: GroupReport) -> int | None:
 
 
 class WitnessCollector(Collector):
-    """A witness, looked at when scraped; its numbers may be of neighbouring moments.
-
-    ``curp_witness_records_total`` by verdict (``accepted``, ``conflict``, ``full``,
-    ``too-large``, ``frozen``, ``other-configuration``...); ``curp_witness_held`` calls;
-    ``curp_witness_slots``; ``curp_witness_configuration_number``; ``curp_witness_mode`` by
-    mode (1 for the present one).
-    """
+    """A witness, looked at when scraped; its numbers may be of neighbouring moments."""
 
     def __init__(self, table: WitnessTable, registry: CollectorRegistry = REGISTRY) -> None:
         self._table = table
@@ -195,22 +199,26 @@ class WitnessCollector(Collector):
         """Look."""
         table = self._table
         records = CounterMetricFamily(
-            "curp_witness_records", "Records judged.", labels=("verdict",)
+            "curp_witness_records",
+            "Records, by what became of them: accepted, conflict, full, too-large, frozen...",
+            labels=("verdict",),
         )
         records.add_metric((_word(WitnessVerdict.ACCEPTED),), table.accepted)
         for verdict, count in table.refusals.items():
             records.add_metric((_word(verdict),), count)
         yield records
-        yield GaugeMetricFamily("curp_witness_held", "Calls held.", value=len(table))
+        yield GaugeMetricFamily("curp_witness_held", "Calls that it holds.", value=len(table))
         yield GaugeMetricFamily(
             "curp_witness_slots", "Conflict keys it has room for.", value=table.limits.slots
         )
         yield GaugeMetricFamily(
             "curp_witness_configuration_number",
-            "In force, frozen or remembered.",
+            "The number in force, frozen or remembered.",
             value=table.configuration,
         )
-        modes = GaugeMetricFamily("curp_witness_mode", "1 for the present mode.", labels=("mode",))
+        modes = GaugeMetricFamily(
+            "curp_witness_mode", "1 for the witness's mode.", labels=("mode",)
+        )
         for mode in type(table.mode):
             modes.add_metric((mode.value,), float(mode is table.mode))
         yield modes

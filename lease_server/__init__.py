@@ -13,6 +13,7 @@ It imports nothing of rifl (DESIGN §2) and nothing of gRPC. A server that hosts
 - ``_series``: numbered sessions; ``_session_secret``: what opens one without a peer.
 - ``_tokens``: tokens; ``_keyring``: the secrets that sign them.
 - ``_storage``: what is kept; ``_errors``: refusals; ``_forked``: refusals in forked children.
+- ``_events``: the table of events.
 """
 
 from typing import TYPE_CHECKING

@@ -14,7 +14,7 @@ Client::
 - ``aio``: the same for asyncio; ``core``: the rules.
 - ``_client``, ``_server``: the two sides of a call; ``_stores``: where its record is kept.
 - ``_wire``, ``_grpc``: the bytes between them; ``_leases``: the lease service over gRPC.
-- ``metrics``, ``tracing``: observers.
+- ``metrics``, ``tracing``: observers; ``_events``: the table of events.
 - ``testing``, ``spark``: for users' tests, and for Spark; ``_cli``: the ``rifl`` command,
   ``python -m rifl``.
 """

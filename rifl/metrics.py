@@ -6,7 +6,7 @@
     rifl.connect(target, observer=PrometheusObserver())
 
 One observer may serve any number of both; a second one needs a registry of its
-own.
+own. docs/reference/api/metrics.md has all metrics.
 """
 
 from __future__ import annotations
@@ -30,36 +30,25 @@ __all__ = ["PrometheusObserver"]
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _ENTRIES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 _HELD = {
-    "clients": "Clients whose calls are tracked.",
+    "clients": "Clients that are tracked.",
     "leases": "Leases that run.",
-    "unacknowledged": "Calls known and not acknowledged.",
-    "running": "Calls begun and not recorded.",
+    "unacknowledged": "Calls of this replica that are known and not acknowledged.",
+    "running": "Calls of this replica that are begun and not recorded.",
     "waiting": "Duplicates that wait for a running call.",
-    "answer_bytes": "Kept large answers without an acknowledgement.",
+    "answer_bytes": "Bytes of large answers that are kept without an acknowledgement.",
 }
 
 
 class PrometheusObserver(Observer):
     """Counts calls, commits and what is held, under names that begin with ``rifl_``.
 
-    A server: ``rifl_server_calls_total`` by method, outcome (``executed``,
-    ``replayed``, ``not-executed``, ``unknown``) and reason (empty for an answer of
-    the handler's); ``rifl_server_call_seconds`` by method and outcome;
-    ``rifl_store_commit_seconds``, ``rifl_store_commit_entries``,
-    ``rifl_store_commit_failures_total``; ``rifl_server_serving`` (0 while new calls
-    are refused) and, counted when scraped, ``rifl_server_clients``, ``_leases``,
-    ``_unacknowledged``, ``_running``, ``_waiting`` and ``_answer_bytes``, summed over
-    deduplicators.
-    Over a store that replicas share, clients and leases are those of the whole store
-    as last counted, a few seconds ago at most; calls those that run here.
+    Several deduplicators are summed up. Every item of a batch counts as a call on both sides; its
+    seconds are the batch's.
 
-    A client: ``rifl_client_calls_total`` by method, outcome, reason and code;
-    ``rifl_client_attempts_total`` and ``rifl_client_retries_total`` by method;
-    ``rifl_client_call_seconds`` by method and outcome.
-
-    Every item of a batch counts as a call on both sides; its seconds are the batch's.
-    ``rifl_server_batch_items`` and ``rifl_client_batch_items`` by method count
-    batches by their size.
+    Over stores that replicas share, a commit is a claim or a record, with its round trip; over
+    PostgreSQL also a ``rifl.transaction``, with its records. Commits that a handler makes itself
+    do not count. Clients and leases are those of the whole store, a few seconds old: take the
+    maximum over replicas, not the sum. Above ten thousand PostgreSQL estimates.
 
     Only methods that the server deduplicates are labels of a server's, so that a
     peer cannot make up new ones. Times are in seconds. Everything is kept in this
@@ -79,14 +68,22 @@ class PrometheusObserver(Observer):
             return Histogram(name, text, ("method",), buckets=_ENTRIES, registry=registry)
 
         self._served = counter(
-            "rifl_server_calls", "Arrivals answered.", "method", "outcome", "reason"
+            "rifl_server_calls",
+            "Requests answered: unary calls, streams, items of a batch, refusals. "
+            "The reason is empty for a handler's answer.",
+            *("method", "outcome", "reason"),
         )
         # Prometheus looks its labels up at some length, for every call.
         self._by_answer: dict[tuple[str, Outcome, str], tuple[Counter, Histogram]] = {}
         self._serving_time = seconds(
-            "rifl_server_call_seconds", "From arrival to answer.", "method", "outcome"
+            "rifl_server_call_seconds",
+            "From arrival to answer, waits included.",
+            "method",
+            "outcome",
         )
-        self._commit_time = seconds("rifl_store_commit_seconds", "One commit of the store.")
+        self._commit_time = seconds(
+            "rifl_store_commit_seconds", "Duration of one commit of the store."
+        )
         self._commit_entries = Histogram(
             "rifl_store_commit_entries",
             "Records and intents in one commit.",
@@ -98,12 +95,12 @@ class PrometheusObserver(Observer):
             "rifl_server_serving", "0 while new calls are refused, else 1.", registry=registry
         )
         self._ended = counter(
-            "rifl_client_calls", "Calls ended.", "method", "outcome", "reason", "code"
+            "rifl_client_calls", "Calls that ended.", "method", "outcome", "reason", "code"
         )
-        self._attempts = counter("rifl_client_attempts", "Attempts sent.", "method")
+        self._attempts = counter("rifl_client_attempts", "Attempts that were sent.", "method")
         self._retries = counter("rifl_client_retries", "Attempts after the first.", "method")
         self._ending_time = seconds(
-            "rifl_client_call_seconds", "From first step to end.", "method", "outcome"
+            "rifl_client_call_seconds", "From a call's first step to its end.", "method", "outcome"
         )
         self._served_batches = items("rifl_server_batch_items", "Items of a batch that arrived.")
         self._ended_batches = items("rifl_client_batch_items", "Items of a batch that ended.")

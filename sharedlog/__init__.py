@@ -17,7 +17,7 @@
 - ``_cli``: the command, also ``python -m sharedlog``.
 
 - ``metrics``, ``tracing``: of Prometheus and OpenTelemetry, each with its extra.
-- ``testing``: a kit for tests of consumers.
+- ``testing``: a kit for tests of consumers; ``_events``: the table of events.
 - ``spark``: streams as sources and sinks of Spark's queries.
 
 What it imports of rifl is listed in DESIGN-LOG §11.

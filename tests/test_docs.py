@@ -13,25 +13,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 import curp
 import rifl
 from benchmarks.house.imports import PRODUCT, files, nodes_of
+from benchmarks.house.operating import events
 from rifl._cli import ExitCode
 from rifl._stores.mysql import MySqlStoreAddress
 from rifl._stores.postgres import PostgresStoreAddress
 from rifl._stores.redis import RedisStoreAddress
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._shared import errors
-from rifl.metrics import PrometheusObserver
 from rifl.spark._call import call
 from rifl.testing import Fault
 from rifl.v1 import options_pb2
-from sharedlog import metrics as log_metrics
 from sharedlog._engines.etcd import address as etcd_address
-from tests.helpers.events import events_in_the_docs, events_in_the_source
-from tests.helpers.pages import DOCS, FRONT_PAGES, PAGES, page
+from tests.helpers.events import events_in_the_source, events_in_the_tables
+from tests.helpers.pages import DOCS, FRONT_PAGES, GENERATED, PAGES, page
 
 README = Path(__file__).parents[1] / "README.md"
 _ERRORS = [
@@ -52,58 +50,6 @@ def test_no_error_is_made_up() -> None:
     """errors.md explains no reason that there is not (DESIGN §3)."""
     rows = re.findall(r"^\| ([A-Z_]+) \|", page("errors.md").read_text(), re.MULTILINE)
     assert sorted(rows) == sorted(cls.reason for cls in _ERRORS)
-
-
-def test_every_metric_is_listed() -> None:
-    """metrics.md lists each metric by the name it is exported under."""
-    registry = CollectorRegistry()
-    PrometheusObserver(registry)
-    text = page("metrics.md").read_text()
-    names = {
-        f"{metric.name}_total" if metric.type == "counter" else metric.name
-        for metric in registry.collect()
-    }
-    assert names
-    assert [name for name in sorted(names) if f"`{name}`" not in text] == []
-
-
-def test_every_metric_of_a_log_is_listed() -> None:
-    """metrics.md has each metric with its labels, and none that there is not (DESIGN §9)."""
-    registry = CollectorRegistry()
-    log_metrics.PrometheusLogObserver(registry)
-    names = {
-        f"{metric.name}_total" if metric.type == "counter" else metric.name
-        for metric in registry.collect()
-    }
-    text = page("metrics.md").read_text()
-    rows = re.findall(r"^\| (`sharedlog_[a-z_`, ]+) \|", text, re.MULTILINE)
-    assert {one for row in rows for one in re.findall(r"`([a-z_]+)`", row)} == names
-
-
-def test_every_metric_of_a_player_is_listed() -> None:
-    """player.md has each metric of targets, and none that there is not (DESIGN §9)."""
-    registry = CollectorRegistry()
-    log_metrics.PrometheusPlayerObserver(registry)
-    names = {
-        f"{metric.name}_total" if metric.type == "counter" else metric.name
-        for metric in registry.collect()
-    }
-    text = page("player.md").read_text()
-    rows = re.findall(r"^\| (`sharedlog_[a-z_`, ]+) \|", text, re.MULTILINE)
-    assert {one for row in rows for one in re.findall(r"`([a-z_]+)`", row)} == names
-
-
-def test_every_metric_of_a_consumer_is_listed() -> None:
-    """consumers.md has each metric of consumers, and none that there is not (DESIGN §9)."""
-    registry = CollectorRegistry()
-    log_metrics.PrometheusConsumerObserver(registry)
-    names = {
-        f"{metric.name}_total" if metric.type == "counter" else metric.name
-        for metric in registry.collect()
-    }
-    text = page("consumers.md").read_text()
-    rows = re.findall(r"^\| (`sharedlog_[a-z_`, ]+) \|", text, re.MULTILINE)
-    assert {one for row in rows for one in re.findall(r"`([a-z_]+)`", row)} == names
 
 
 def test_every_exit_code_is_listed() -> None:
@@ -201,7 +147,7 @@ def test_every_page_and_example_is_linked() -> None:
     assert [name for name in sorted(examples) if f"`examples/{name}.py`" not in listed] == []
 
 
-@pytest.mark.parametrize("opened", [README, *PAGES], ids=lambda each: each.name)
+@pytest.mark.parametrize("opened", [README, *PAGES, *GENERATED], ids=lambda each: each.name)
 def test_links_lead_somewhere(opened: Path) -> None:
     """Each relative link names a file that is there, and a heading in it."""
     for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)", opened.read_text()):
@@ -245,17 +191,17 @@ def test_the_methods_that_the_tour_names_are_there() -> None:
 
 
 def test_every_event_is_in_a_table() -> None:
-    """Operators find each event that is logged, and look for none that is not (DESIGN §9)."""
+    """The tables have each event that is logged, and none that is not (DESIGN §9)."""
     logged, handed = events_in_the_source()
-    known = {each.name for each in events_in_the_docs()}
+    known = {each.name for each in events_in_the_tables()}
     names = {each.name for each in logged} | handed
     assert len(names) > 100
-    assert (sorted(names - known), sorted(known - names)) == ([], []), "docs"
+    assert (sorted(names - known), sorted(known - names)) == ([], [])
 
 
 def test_an_event_has_one_row() -> None:
     """One name, one meaning: no event stands in two tables, or twice in one (DESIGN §9)."""
-    rows = [(each.name, each.level) for each in events_in_the_docs()]
+    rows = [(each.name, each.level) for each in events_in_the_tables()]
     assert sorted(each for each in rows if rows.count(each) > 1) == []
 
 
@@ -263,7 +209,7 @@ def test_a_row_says_what_is_logged() -> None:
     """An event's row has its levels and its fields, and stands under its logger (DESIGN §9)."""
     logged, handed = events_in_the_source()
     by_name = defaultdict(list)
-    for row in events_in_the_docs():
+    for row in events_in_the_tables():
         by_name[row.name].append(row)
     wrong = []
     for name in sorted({each.name for each in logged} - handed):
@@ -275,3 +221,13 @@ def test_a_row_says_what_is_logged() -> None:
         if not (same and levels and {each.logger for each in rows} <= {e.logger for e in calls}):
             wrong.append((name, sorted(fields), {each.level for each in calls}))
     assert wrong == []
+
+
+def test_a_row_says_what_to_do() -> None:
+    """Of more than an info: an action, and until when it can wait; of less none (DESIGN §9)."""
+    rows = [each for rows in events().values() for each in rows]
+    quiet = {each for each in rows if each.level in ("debug", "info")}
+    assert [each.name for each in quiet if each.do or each.until] == []
+    assert [each.name for each in rows if each not in quiet and not (each.do and each.until)] == []
+    urgent = [each.name for each in rows if "critical" in each.level and each.until == "no need"]
+    assert urgent == []

@@ -56,6 +56,7 @@ ARROWS: dict[str, set[str]] = {
     "lease_server": set(),
     "rifl": {"rifl", "lease_server"},
     "rifl.v1": set(),
+    "rifl._events": set(),
     "rifl._grpc": set(),
     "rifl._leases": {"rifl._grpc", "rifl.core._shared", "lease_server"},
     "rifl.core": {"rifl.core._calling", "rifl.core._serving"},

@@ -1,4 +1,4 @@
-"""The reference pages that the code writes: public names with their docstrings, and the commands.
+"""The reference pages that the code writes: public names, commands, events, metrics.
 
 They lie in ``docs/reference/api``. A test holds that they are those of the code.
 """
@@ -16,7 +16,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from benchmarks.house import operating
 from benchmarks.house.imports import PRODUCT
+from benchmarks.house.prose import prose
 from curp._cli import command as curp_command
 from curp.witness import __main__ as witness_command
 from rifl._cli import command as rifl_command
@@ -72,12 +74,14 @@ def pages() -> dict[str, str]:
     found = {f"{name}.md": _module(importlib.import_module(name)) for name in MODULES}
     found |= {f"command-{name}.md": _command(make()) for name, make in _PARSERS.items()}
     lines = [
-        "# Names and commands",
+        "# From the code",
         "",
-        "On these pages you can look up each public name and option.",
+        "On these pages you can look up each public name, option, event and metric.",
     ]
-    lines += ["", *(f"- [`{name.removesuffix('.md')}`]({name})" for name in found)]
-    return found | {"README.md": _joined(lines)}
+    lines += ["", *(f"- [`{name.removesuffix('.md')}`]({name})" for name in found), ""]
+    operation = {name: _joined(each) for name, each in operating.pages().items()}
+    lines += (f"- [{each[2:].splitlines()[0]}]({name})" for name, each in operation.items())
+    return found | operation | {"README.md": _joined(lines)}
 
 
 # Names.
@@ -91,7 +95,7 @@ def _module(module: ModuleType) -> str:
         f"On this page you can look up each public name of `{name}`. The code writes it: "
         "`make reference`.",
         "",
-        *_prose(module),
+        *prose(module),
     ]
     for each in sorted(module.__all__):
         value = getattr(module, each)
@@ -109,7 +113,7 @@ def _name(name: str, value: Any) -> Iterator[str]:
     yield f"## `{name}`"
     yield ""
     if isinstance(value, type) and issubclass(value, enum.Enum):
-        yield from _prose(value)
+        yield from prose(value)
         yield from (f"- `{each.name}` = `{each.value!r}`" for each in value)
         yield ""
     elif isinstance(value, type):
@@ -118,19 +122,19 @@ def _name(name: str, value: Any) -> Iterator[str]:
             yield ""
         else:
             yield from _signature(name, value)
-        yield from _prose(value)
+        yield from prose(value)
         for method, found in _methods(value):
             yield f"### `{name}.{method}`"
             yield ""
             if callable(found):
                 yield from _signature(method, found)
-            yield from _prose(found)
+            yield from prose(found)
     elif callable(value):
         behind = _behind(value)
         given = inspect.signature(value).parameters.values()
         passes_on = any(each.kind is each.VAR_KEYWORD for each in given)
         yield from _signature(name, behind if passes_on else value)
-        yield from _prose(behind)
+        yield from prose(behind)
     else:
         yield f"A `{type(value).__name__}`."
         yield ""
@@ -210,44 +214,6 @@ def _default(value: Any) -> str:
     text = repr(value)
     # An object without a text of its own has its address there.
     return "..." if " object at 0x" in text or " at 0x" in text else text
-
-
-# Docstrings.
-
-
-def _prose(value: Any) -> Iterator[str]:
-    """Turn a docstring into Markdown: literals, and blocks of code."""
-    text = inspect.getdoc(value) or ""
-    if inspect.ismodule(value):
-        # What follows maps its private modules.
-        text = re.split(r"^- ``", text, flags=re.MULTILINE)[0]
-    block: list[str] | None = None
-    opens = False
-    for line in [*text.split("\n"), ""]:
-        indented = line.startswith("    ")
-        if opens and indented:
-            block, opens = [], False
-            yield "```python"
-        if block is not None:
-            if indented or not line:
-                block.append(line[4:])
-                continue
-            yield from _closed(block)
-            block = None
-        if line:
-            opens = line.endswith("::")
-        if line == "::":
-            continue
-        line = re.sub(r"::$", ":", line)
-        yield re.sub(r"``([^`]+)``", r"`\1`", line)
-    if block is not None:
-        yield from _closed(block)
-
-
-def _closed(block: list[str]) -> Iterator[str]:
-    while block and not block[-1]:
-        block.pop()
-    yield from (*block, "```", "")
 
 
 # Commands.

@@ -5,6 +5,7 @@
     sharedlog.open(url, observer=PrometheusLogObserver())
 
 One observer may serve any number of logs; a second one needs a registry of its own.
+docs/reference/api/metrics.md has all metrics.
 
 - ``_log``, ``_player``, ``_consumer``: one observer each; ``_buckets``: those of their histograms.
 """

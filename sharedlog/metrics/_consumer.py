@@ -19,14 +19,8 @@ class PrometheusConsumerObserver(ConsumerObserver):
 
         sharedlog.Consumer(log, ..., observer=PrometheusConsumerObserver())
 
-    Names begin with ``sharedlog_consumer_``, and every metric has the label ``consumer``. By
-    ``stream``: ``_messages_total`` (whose effects are committed), ``_handler_seconds`` (each run).
-    ``_effect_seconds`` is the time from a message's append to the commit of its effects, by the
-    clocks of two machines. ``_failures_total``, ``_dead_letters_total``, ``_stops_total``.
-    ``_retrying_seconds`` is how long a partition has been tried again, at most; 0 below a minute.
-    ``_transactions_total``; ``_takeovers_total`` by ``died``; of calls to services
-    ``_call_seconds`` and ``_call_failures_total`` by ``target``. How far a consumer is behind tell
-    the metrics of its holds: ``sharedlog_hold_lag_entries{name="consumer.NAME"}``.
+    Names begin with ``sharedlog_consumer_``. The lag of a consumer is a metric of its log:
+    ``sharedlog_hold_lag_entries{name="consumer.NAME"}``.
 
     Thread-safe. Raises ``ValueError`` for a registry that has the same metrics already.
     """
@@ -47,21 +41,31 @@ class PrometheusConsumerObserver(ConsumerObserver):
 
         self._messages = counter("messages", "Messages whose effects are committed.", "stream")
         self._transactions = counter("transactions", "Transactions that were committed.")
-        self._handler = seconds("handler_seconds", "One run of a handler.", "stream")
-        self._effect = seconds("effect_seconds", "From appended to committed.", "stream")
-        self._failures = counter("failures", "Runs that failed, as attempts count.", "stream")
+        self._handler = seconds("handler_seconds", "One run of a function.", "stream")
+        self._effect = seconds(
+            "effect_seconds",
+            "From a message's append to its effects' commit, by two clocks.",
+            "stream",
+        )
+        self._failures = counter("failures", "Failed runs, as attempts count.", "stream")
         self._retrying = Gauge(
             "sharedlog_consumer_retrying_seconds",
-            "For how long a substream is tried again, after a minute.",
+            "How long a partition has been retried (the longest); 0 for the first minute.",
             ("consumer", "stream"),
             registry=registry,
         )
         self._retried: dict[tuple[str, str], float] = {}
-        self._letters = counter("dead_letters", "Messages that were given up.", "stream")
-        self._stops = counter("stops", "Substreams that stopped.", "stream")
-        self._takeovers = counter("takeovers", "Substreams that it took.", "died")
-        self._calls = seconds("call_seconds", "A call of a handler to a service.", "target")
-        self._call_failures = counter("call_failures", "Those without an answer.", "target")
+        self._letters = counter("dead_letters", "Messages that became dead letters.", "stream")
+        self._stops = counter("stops", "Partitions that stopped.", "stream")
+        self._takeovers = counter(
+            "takeovers",
+            "Partitions taken; died=true: from a process that did not leave them.",
+            "died",
+        )
+        self._calls = seconds("call_seconds", "One call of a function to a service.", "target")
+        self._call_failures = counter(
+            "call_failures", "Calls to services without an answer.", "target"
+        )
 
     def handled(self, report: HandlingReport, begun: object, seconds: float, error: str) -> None:
         """Note how long it took."""

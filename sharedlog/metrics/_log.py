@@ -27,18 +27,11 @@ class _Appends(NamedTuple):
 class PrometheusLogObserver(LogObserver):
     """Counts what programs do with logs, and looks at the logs when scraped.
 
-    Names begin with ``sharedlog_``; every metric has the label ``log``, the log's URL without
-    what is secret in it. What this process did: ``sharedlog_appends_total``,
-    ``_appended_entries_total``, ``_appended_bytes_total``, ``_append_seconds`` (from the append's
-    turn asked for to its answer), ``_refused_total`` by the error's name, ``_delivered_total`` and
-    ``_wait_seconds`` by stream.
-
-    Asked of the log when scraped, by each process alike: ``sharedlog_reachable``, ``_tail_lsn``,
-    ``_first_lsn``, ``_entries``, ``_open_spans``, ``_oldest_span_seconds``, and by ``name`` and
-    ``substream`` of each hold ``_hold_lag_entries``, ``_hold_lag_seconds``, ``_hold_overdue``. That
-    costs a read for each hold that lags. By ``name`` of Spark's queries that write:
-    ``_query_batch``, ``_query_batches_total``, ``_query_rows_total``, ``_query_entries_total``,
-    ``_query_undone_total``, ``_query_pending``.
+    Names begin with ``sharedlog_``. The label ``log`` is the URL without user, password and
+    options. Counters and seconds are of this process; those "at a scrape" are read from the log
+    then, which costs a read for each hold that lags. Every process reports these alike: take the
+    maximum, or watch in one process. For a served log, only ``sharedlog serve --metrics HOST:PORT``
+    reports them; clients report the rest.
 
     Thread-safe. Raises ``ValueError`` for a registry that has the same metrics already.
     """
@@ -52,13 +45,21 @@ class PrometheusLogObserver(LogObserver):
                 f"sharedlog_{name}", text, ("log", *labels), buckets=buckets, registry=registry
             )
 
-        self._appends = counter("appends", "Appends that are in the log.")
-        self._entries = counter("appended_entries", "Their entries.")
-        self._bytes = counter("appended_bytes", "Their bytes, with tags.")
-        self._seconds = seconds("append_seconds", "One append, its turn included.", SECONDS)
-        self._refused = counter("refused", "Messages and transactions with an error.", "reason")
-        self._delivered = counter("delivered", "Messages that followers got.", "stream")
-        self._waits = seconds("wait_seconds", "Followers without a message.", WAITS, "stream")
+        self._appends = counter("appends", "Appends of this process that are in the log.")
+        self._entries = counter("appended_entries", "Entries of these appends.")
+        self._bytes = counter("appended_bytes", "Bytes of these appends, with tags.")
+        self._seconds = seconds(
+            "append_seconds", "One append, the wait for its turn included.", SECONDS
+        )
+        self._refused = counter(
+            "refused", "Messages and transactions that got an error, by its name.", "reason"
+        )
+        self._delivered = counter(
+            "delivered", "Messages that followers of this process got.", "stream"
+        )
+        self._waits = seconds(
+            "wait_seconds", "How long a follower had no message, once it has one.", WAITS, "stream"
+        )
         self._by_log: dict[str, _Appends] = {}
         self._logs = _Logs()
         registry.register(self._logs)
@@ -155,23 +156,70 @@ def _families(reports: dict[str, LogReport | None]) -> list[Metric]:
         return family
 
     counter, level = CounterMetricFamily, GaugeMetricFamily
-    reachable = GaugeMetricFamily("sharedlog_reachable", "1 if it answered.", labels=("log",))
+    reachable = GaugeMetricFamily(
+        "sharedlog_reachable",
+        "At a scrape: 1 if the log answered. If 0, the rest is missing.",
+        labels=("log",),
+    )
     for log, each in reports.items():
         reachable.add_metric((log,), float(each is not None))
     return [
         reachable,
-        gauge("tail_lsn", "The newest entry.", lambda each: each.tail),
-        gauge("first_lsn", "The oldest entry that is there.", lambda each: each.first),
-        gauge("entries", "Entries that are there.", lambda each: each.tail + 1 - each.first),
-        gauge("open_spans", "What is pending.", lambda each: each.open_spans),
-        gauge("oldest_span_seconds", "Age of what is pending.", lambda each: each.oldest_span_s),
-        of_holds("lag_entries", "Entries behind the hold.", lambda each: each.entries),
-        of_holds("lag_seconds", "Age of the oldest one not done.", lambda each: each.seconds),
-        of_holds("overdue", "1 if it is not renewed.", lambda each: float(each.overdue)),
-        of_queries(level, "batch", "The last one that it committed.", lambda each: each.batch),
-        of_queries(counter, "batches", "Batches that it committed.", lambda each: each.batches),
-        of_queries(counter, "rows", "Their rows.", lambda each: each.rows),
-        of_queries(counter, "entries", "Their entries.", lambda each: each.entries),
-        of_queries(counter, "undone", "Attempts rolled back.", lambda each: each.undone),
-        of_queries(level, "pending", "Attempts that are undecided.", lambda each: each.pending),
+        gauge("tail_lsn", "At a scrape: the newest entry.", lambda each: each.tail),
+        gauge("first_lsn", "At a scrape: the oldest entry.", lambda each: each.first),
+        gauge(
+            "entries",
+            "At a scrape: the number of entries.",
+            lambda each: each.tail + 1 - each.first,
+        ),
+        gauge(
+            "open_spans",
+            "At a scrape: what is pending, by producer and partition.",
+            lambda each: each.open_spans,
+        ),
+        gauge(
+            "oldest_span_seconds",
+            "At a scrape: the age of the oldest pending.",
+            lambda each: each.oldest_span_s,
+        ),
+        of_holds(
+            "lag_entries",
+            "At a scrape: entries after a follower's committed position.",
+            lambda each: each.entries,
+        ),
+        of_holds(
+            "lag_seconds",
+            "At a scrape: the age of the oldest message in its partition that is not done.",
+            lambda each: each.seconds,
+        ),
+        of_holds(
+            "overdue",
+            "At a scrape: 1 if its follower has not renewed the hold.",
+            lambda each: float(each.overdue),
+        ),
+        of_queries(
+            level,
+            "batch",
+            "At a scrape: the last batch that a Spark query committed.",
+            lambda each: each.batch,
+        ),
+        of_queries(
+            counter, "batches", "At a scrape: batches that it committed.", lambda each: each.batches
+        ),
+        of_queries(counter, "rows", "At a scrape: rows of these batches.", lambda each: each.rows),
+        of_queries(
+            counter, "entries", "At a scrape: entries of these batches.", lambda each: each.entries
+        ),
+        of_queries(
+            counter,
+            "undone",
+            "At a scrape: about how many task attempts had appended and no marker named.",
+            lambda each: each.undone,
+        ),
+        of_queries(
+            level,
+            "pending",
+            "At a scrape: task attempts neither committed nor rolled back.",
+            lambda each: each.pending,
+        ),
     ]

@@ -31,12 +31,7 @@ class PrometheusPlayerObserver(PlayerObserver):
 
         sharedlog.Player(log, targets, observer=PrometheusPlayerObserver())
 
-    Names begin with ``sharedlog_target_``, and every metric has the labels ``player`` and
-    ``target``: ``_state`` (1 for the ``state`` that it is in), ``_lag_entries``, ``_queued``,
-    ``_in_flight``, ``_taken_total``, ``_troubles_total`` by ``cause``, ``_stops_total`` by ``why``,
-    ``_dead_letters_total``. Of deliveries: ``_deliveries_total``, ``_redeliveries_total``,
-    ``_delivery_seconds`` (from the sending of a message until it is done) and ``_apply_seconds``
-    (from its append, by the clocks of two machines). Players that do not lead have no values.
+    Names begin with ``sharedlog_target_``. Players that do not lead have no values.
 
     Thread-safe. Raises ``ValueError`` for a registry that has the same metrics already.
     """
@@ -52,14 +47,18 @@ class PrometheusPlayerObserver(PlayerObserver):
                 f"sharedlog_target_{name}", text, labels, registry=registry, buckets=SECONDS
             )
 
-        self._troubles = counter("troubles", "How often it was cut off.", "cause")
-        self._stops = counter("stops", "How often it stopped.", "why")
+        self._troubles = counter("troubles", "How often the target was cut off.", "cause")
+        self._stops = counter("stops", "How often the target stopped.", "why")
         self._deliveries: dict[tuple[str, str], _Deliveries] = {}
-        self._sent = counter("deliveries", "Messages that were sent to it.")
-        self._again = counter("redeliveries", "Of those, that were sent to it before.")
-        self._delivery = histogram("delivery_seconds", "From sent to taken.")
-        self._apply = histogram("apply_seconds", "From appended to taken, by two clocks.")
-        self._letters = counter("dead_letters", "Messages that were given up.")
+        self._sent = counter("deliveries", "Messages that were sent to the target.")
+        self._again = counter("redeliveries", "Those that this process had sent before.")
+        self._delivery = histogram(
+            "delivery_seconds", "From the sending of a message until the target took it."
+        )
+        self._apply = histogram(
+            "apply_seconds", "From the append of a message until the target took it, by two clocks."
+        )
+        self._letters = counter("dead_letters", "Messages that became dead letters.")
         self._players = _Players()
         registry.register(self._players)
 
@@ -149,14 +148,29 @@ def _target_families(reports: dict[str, list[TargetReport]]) -> list[Metric]:
         return made
 
     state = GaugeMetricFamily(
-        "sharedlog_target_state", "1 for the state it is in.", labels=(*labels, "state")
+        "sharedlog_target_state", "1 for the target's state.", labels=(*labels, "state")
     )
     for player, each in all_of_them:
         state.add_metric((player, each.target, each.state), 1.0)
     return [
         state,
-        family(GaugeMetricFamily, "lag_entries", "Entries behind it.", lambda each: each.lag),
+        family(
+            GaugeMetricFamily,
+            "lag_entries",
+            "Log entries after the target's index.",
+            lambda each: each.lag,
+        ),
         family(GaugeMetricFamily, "queued", "Messages that wait here.", lambda each: each.queued),
-        family(GaugeMetricFamily, "in_flight", "Not answered.", lambda each: each.in_flight),
-        family(CounterMetricFamily, "taken", "Acknowledged by it.", lambda each: each.taken),
+        family(
+            GaugeMetricFamily,
+            "in_flight",
+            "Messages that are not answered.",
+            lambda each: each.in_flight,
+        ),
+        family(
+            CounterMetricFamily,
+            "taken",
+            "Deliveries that the target acknowledged.",
+            lambda each: each.taken,
+        ),
     ]

@@ -1,18 +1,15 @@
-"""Events of the log: as the source logs them, and as the tables of the docs have them."""
+"""Events of the log: as the source logs them, and as the packages' tables have them."""
 
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
 from benchmarks.house.imports import PRODUCT, files, module_of, tree_of
-from tests.helpers.pages import page
+from benchmarks.house.operating import events
 
-# Where operators look: one place for each event.
-PAGES = ("events.md", "curp.md", "log-engines.md")
 _LEVELS = {
     "debug": "debug",
     "info": "info",
@@ -127,20 +124,11 @@ def events_in_the_source() -> tuple[list[Logged], set[str]]:
     return logged, handed
 
 
-def events_in_the_docs() -> list[Logged]:
-    found = []
-    for name in PAGES:
-        logger = ""
-        for line in page(name).read_text().splitlines():
-            if heading := re.match(r"#+ (.*)", line):
-                named = re.match(r"`([a-z_.]+)`", heading[1])
-                logger = named[1] if named else ""
-            cells = [cell.strip() for cell in line.strip("|").split("|")]
-            if logger and line.startswith("| `") and len(cells) == 4:
-                fields = frozenset(re.findall(r"`([a-z_]+)`", cells[2]))
-                names = re.findall(r"`([a-z_]+)`", cells[0])
-                assert len(names) == 1, f"one event a row: {line}"
-                found += [
-                    Logged(logger, names[0], level.strip(), fields) for level in cells[1].split(",")
-                ]
-    return found
+def events_in_the_tables() -> list[Logged]:
+    """Each row, once for each of its levels."""
+    return [
+        Logged(logger, each.name, level.strip(), frozenset(each.fields.split()))
+        for logger, rows in events().items()
+        for each in rows
+        for level in each.level.split(",")
+    ]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["DOCS", "FRONT_PAGES", "PAGES", "ROOT", "page", "table_rows"]
+__all__ = ["DOCS", "FRONT_PAGES", "GENERATED", "PAGES", "ROOT", "page", "table_rows"]
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-# But for those that the code writes (``make reference``).
-PAGES = [each for each in sorted(DOCS.rglob("*.md")) if each.parent.name != "api"]
+# Those that the code writes (``make reference``), and those that people write.
+GENERATED = sorted((DOCS / "reference" / "api").glob("*.md"))
+PAGES = [each for each in sorted(DOCS.rglob("*.md")) if each not in GENERATED]
 # What a reader of each kind begins with. Some pages in the folders have the same names.
 FRONT_PAGES = [DOCS / name for name in ("grpc.md", "events.md", "spark.md")]
 

@@ -1,0 +1,26 @@
+"""A row of the tables of events: what an operator is told of each (docs/reference/api/events.md).
+
+Each package has such a table in its ``_events``, which no program imports: ``make reference``
+writes the pages from them, and a test compares them with what the code logs.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+
+class Event(NamedTuple):
+    """An event of the log.
+
+    ``level``: one, or several with commas; ``fields``: their names, with spaces. What is more than
+    an info also has ``do``, and ``until`` when that can wait: "now" if calls or messages are
+    refused or acknowledged data is in danger; "no need" if it passes by itself, or an operator did
+    it on purpose. In texts ``docs/PAGE.md#heading`` is a link.
+    """
+
+    name: str
+    level: str
+    fields: str
+    means: str
+    do: str = ""
+    until: Literal["", "now", "today", "no need"] = ""

@@ -1,0 +1,164 @@
+"""The reference pages of operation: events, a runbook, metrics, from the tables in the code."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client import CollectorRegistry
+
+import curp._events
+import lease_server._events
+import rifl._events
+import sharedlog._events
+from _rifl_ground.events import Event
+from benchmarks.house.prose import linked, prose
+from curp._core.witness_table import WitnessTable
+from curp.metrics import PrometheusGroupObserver, WitnessCollector
+from rifl.metrics import PrometheusObserver
+from sharedlog.metrics import (
+    PrometheusConsumerObserver,
+    PrometheusLogObserver,
+    PrometheusPlayerObserver,
+)
+
+__all__ = ["events", "pages", "table"]
+
+_OBSERVERS: dict[str, tuple[type, Callable[[CollectorRegistry], object]]] = {
+    "Servers and clients": (PrometheusObserver, PrometheusObserver),
+    "Groups": (PrometheusGroupObserver, PrometheusGroupObserver),
+    "Witnesses": (WitnessCollector, functools.partial(WitnessCollector, WitnessTable())),
+    "Logs": (PrometheusLogObserver, PrometheusLogObserver),
+    "Consumers": (PrometheusConsumerObserver, PrometheusConsumerObserver),
+    "Players": (PrometheusPlayerObserver, PrometheusPlayerObserver),
+}
+_WRITTEN = "The code writes it: `make reference`."
+
+
+def pages() -> dict[str, list[str]]:
+    """Return each page's lines by its file's name."""
+    return {
+        "events.md": list(_events()),
+        "metrics.md": list(_metrics()),
+        "runbook.md": list(_runbook()),
+    }
+
+
+def events() -> dict[str, tuple[Event, ...]]:
+    """Return the tables of all packages, by the logger."""
+    return {
+        **rifl._events.EVENTS,
+        **lease_server._events.EVENTS,
+        **sharedlog._events.EVENTS,
+        **curp._events.EVENTS,
+    }
+
+
+def table(head: str, rows: Iterable[Iterable[str]]) -> Iterator[str]:
+    """Return the lines of a table: its columns' names, apart by bars, and its rows."""
+    yield f"| {head} |"
+    yield "|" + "---|" * (head.count("|") + 1)
+    for row in rows:
+        cells = (linked(" ".join(cell.split())).replace("|", "\\|") for cell in row)
+        yield f"| {' | '.join(cells)} |"
+    yield ""
+
+
+def _events() -> Iterator[str]:
+    yield from (
+        "# Events",
+        "",
+        f"On this page you can look up what each event in the log means. {_WRITTEN}",
+        "",
+        "```python",
+        "logging.basicConfig(level=logging.WARNING)  # if your application does not configure "
+        "structlog",
+        "```",
+        "",
+        "Events go through [structlog](https://www.structlog.org) if the application configured",
+        "it, else to the `logging` logger that the heading names. Alert on errors and critical",
+        "events: the [runbook](runbook.md) has those that want an action. Above the debug level a",
+        "call writes no event, unless something went wrong with it. `rifl.spark` logs sentences.",
+        "",
+        '"Shared stores" are Redis, PostgreSQL, and MariaDB or MySQL. `shard` and `substream` are',
+        "partitions. What engines of logs write under `curp.log` for a group's log, they write",
+        'under `sharedlog` for a shared one. "Report it" marks a defect of this software.',
+        "",
+    )
+    for logger, found in events().items():
+        yield from (f"## `{logger}`", "")
+        yield from table(
+            "event | level | fields | what it means | what to do | when",
+            (
+                (
+                    f"`{each.name}`",
+                    each.level,
+                    ", ".join(f"`{field}`" for field in each.fields.split()),
+                    each.means,
+                    each.do,
+                    each.until,
+                )
+                for each in found
+            ),
+        )
+
+
+def _runbook() -> Iterator[str]:
+    yield from (
+        "# Runbook",
+        "",
+        f"On this page you can look up what an event wants from you, and until when. {_WRITTEN}",
+        "",
+        "[Events](events.md) has all, with their fields.",
+        "",
+    )
+    for until, why in (
+        ("now", "Calls or messages are refused or wait, or acknowledged data is in danger."),
+        ("today", "The rest goes on; this call, message or process does not, or soon will not."),
+    ):
+        yield from (f"## {until.capitalize()}", "", why, "")
+        yield from table(
+            "event | logger | what it means | what to do",
+            (
+                (f"`{each.name}`", f"`{logger}`", each.means, each.do)
+                for logger, found in events().items()
+                for each in found
+                if each.until == until
+            ),
+        )
+
+
+def metrics(make: Callable[[CollectorRegistry], object]) -> Iterator[tuple[str, str, str, str]]:
+    """Return name, kind, labels and meaning of each metric of an observer."""
+    registry = CollectorRegistry()
+    made = make(registry)  # Keeps it until it is read.
+    for collector in registry._collector_to_names:
+        for found in getattr(collector, "describe", collector.collect)():
+            of = found if hasattr(found, "_labelnames") else collector
+            name = f"{found.name}_total" if found.type == "counter" else found.name
+            yield name, found.type, " ".join(of._labelnames), found.documentation
+    del made
+
+
+def _metrics() -> Iterator[str]:
+    yield from (
+        "# Metrics",
+        "",
+        f"On this page you can look up each Prometheus metric. {_WRITTEN}",
+        "",
+        "[Metrics and traces](../metrics.md) says how to switch them on, and what to alert on.",
+        "",
+    )
+    known: set[str] = set()
+    for title, (observer, make) in _OBSERVERS.items():
+        name = f"{observer.__module__.split('._')[0]}.{observer.__name__}"
+        yield from (f"## {title}", "", f"Of `{name}`.", "", *prose(observer))
+        rows = [each for each in metrics(make) if each[0] not in known]
+        known.update(each[0] for each in rows)
+        yield from table(
+            "metric | kind | labels | what it is",
+            (
+                (f"`{name}`", kind, ", ".join(f"`{each}`" for each in labels.split()), text)
+                for name, kind, labels, text in rows
+            ),
+        )
