@@ -48,11 +48,12 @@ class RiflError(Exception):
 
 
 class LeaseExpired(RiflError):
-    """The client id is unknown or expired, and the call is not known.
+    """The client id is unknown or over, and so is the call.
 
-    This attempt did not run. Whether an earlier one did can no longer be known,
-    so the label is unknown. A client that knows there was none may say
-    more.
+    This attempt did not run. Whether an earlier one did can no longer be known, so the label is
+    unknown. A client that knows there was none may say more.
+
+    Look at the data. The SDK sends again by itself where that is safe.
     """
 
     reason = "LEASE_EXPIRED"
@@ -61,7 +62,10 @@ class LeaseExpired(RiflError):
 
 
 class SessionClosed(RiflError):
-    """The named session is closed, or its retention is over."""
+    """The named session is closed, or its retention is over.
+
+    Open another.
+    """
 
     reason = "SESSION_CLOSED"
     code_name = "FAILED_PRECONDITION"
@@ -69,7 +73,10 @@ class SessionClosed(RiflError):
 
 
 class NotYours(RiflError):
-    """The token is wrong, or the id belongs to another peer. Reveals nothing."""
+    """The token is wrong, or the id belongs to another peer. Reveals nothing.
+
+    Look at which certificate the client has, and which server it calls.
+    """
 
     reason = "NOT_YOURS"
     code_name = "PERMISSION_DENIED"
@@ -77,10 +84,13 @@ class NotYours(RiflError):
 
 
 class StoreMismatch(RiflError):
-    """The identity belongs to another set of records: two stores are behind one address.
+    """Another store granted the client id: two stores are behind one address.
 
-    This attempt did not run. Whether the call ran where the other records are is not known
-    here: a proxy may have sent its first attempt there.
+    This attempt did not run. Whether the call ran where the other records are is not known here: a
+    proxy may have sent its first attempt there.
+
+    Look at the data. Give the replicas one store:
+    docs/how-to/operations.md#two-stores-behind-one-address.
     """
 
     reason = "STORE_MISMATCH"
@@ -89,9 +99,12 @@ class StoreMismatch(RiflError):
 
 
 class ForkedProcess(RiflError):
-    """What was used was made in a parent process: make it again after the fork.
+    """The channel was made before a fork; from a server: its ``Deduplicator`` was.
 
-    Channels, and everything of a server that decides or keeps something.
+    From a server the outcome is unknown.
+
+    Connect, or make the ``Deduplicator``, in the child:
+    docs/how-to/operations.md#servers-that-fork.
     """
 
     reason = "FORKED_PROCESS"
@@ -100,7 +113,10 @@ class ForkedProcess(RiflError):
 
 
 class BadHeader(RiflError):
-    """The header, or a lease's request, breaks a rule of the wire format. No state was created."""
+    """The header, or a lease's request, breaks the protocol. No state was created.
+
+    Fix the client: docs/reference/protocol.md.
+    """
 
     reason = "BAD_HEADER"
     code_name = "INVALID_ARGUMENT"
@@ -109,7 +125,10 @@ class BadHeader(RiflError):
 
 
 class NotLeader(RiflError):
-    """Another server leads; nothing ran here. ``leader`` is its address, if it is known."""
+    """Another server leads; nothing ran here. ``leader`` is its address, if it is known.
+
+    Nothing: the SDK retries.
+    """
 
     reason = "NOT_LEADER"
     code_name = "UNAVAILABLE"
@@ -124,7 +143,10 @@ class NotLeader(RiflError):
 
 
 class StoreUnavailable(RiflError):
-    """The store could not be reached or written before the handler started."""
+    """The store could not be reached or written before the handler started.
+
+    Look at the store, and at the server's disk. The SDK retries.
+    """
 
     reason = "STORE_UNAVAILABLE"
     code_name = "UNAVAILABLE"

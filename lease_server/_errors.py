@@ -18,7 +18,10 @@ __all__ = ["StorageUnavailable", "TooManyClients", "TooManyRefusals", "TooManySe
 
 
 class TooManyClients(RiflError):
-    """The server holds as many leases as it may; none was granted."""
+    """The server holds as many leases as it may; none was granted.
+
+    Run more servers, or end clients that are not needed.
+    """
 
     reason = "TOO_MANY"
     code_name = "RESOURCE_EXHAUSTED"
@@ -26,7 +29,10 @@ class TooManyClients(RiflError):
 
 
 class TooManySessions(RiflError):
-    """The server, or this peer on it, holds as many sessions as it may."""
+    """The server, or this peer on it, holds as many sessions as it may.
+
+    Close sessions: docs/how-to/operations.md#what-one-caller-may-take.
+    """
 
     reason = "TOO_MANY"
     code_name = "RESOURCE_EXHAUSTED"
@@ -34,7 +40,10 @@ class TooManySessions(RiflError):
 
 
 class TooManyRefusals(RiflError):
-    """A heartbeat stream sent too much that was refused, or too many are open."""
+    """A heartbeat stream sent too much that was refused, or too many are open.
+
+    Nothing: the SDK renews by unary calls.
+    """
 
     reason = "TOO_MANY"
     code_name = "RESOURCE_EXHAUSTED"

@@ -30,7 +30,7 @@ EVENTS = {
         Event("refused_a_mistake", "warning", "method reason rpc_id attempt error left_out",
               "A refusal that shows a bug in a caller or a deployment. Each reason is written at "
               "most once in ten seconds; `left_out` more were not.",
-              "Look the reason up: docs/reference/errors.md#reasons.", "today"),
+              "Look the reason up: docs/reference/api/errors.md#reasons.", "today"),
         Event("options_not_taken", "error", "methods hint",
               "A service whose proto declares policies was added without them: its methods are not "
               "deduplicated.",

@@ -1,4 +1,4 @@
-"""The reference pages of operation: events, a runbook, metrics, from the tables in the code."""
+"""The reference pages of operation: events, a runbook, errors, metrics, as the code has them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ import lease_server._events
 import rifl._events
 import sharedlog._events
 from _rifl_ground.events import Event
-from benchmarks.house.prose import linked, prose
+from _rifl_ground.refusals import RiflError
+from benchmarks.house.prose import linked, paragraphs, prose
 from curp._core.witness_table import WitnessTable
 from curp.metrics import PrometheusGroupObserver, WitnessCollector
+from rifl.core._shared.reasons import REASONS
 from rifl.metrics import PrometheusObserver
 from sharedlog.metrics import (
     PrometheusConsumerObserver,
@@ -22,7 +24,7 @@ from sharedlog.metrics import (
     PrometheusPlayerObserver,
 )
 
-__all__ = ["events", "pages", "table"]
+__all__ = ["ERRORS", "REFUSALS", "events", "metrics", "pages"]
 
 _OBSERVERS: dict[str, tuple[type, Callable[[CollectorRegistry], object]]] = {
     "Servers and clients": (PrometheusObserver, PrometheusObserver),
@@ -32,12 +34,31 @@ _OBSERVERS: dict[str, tuple[type, Callable[[CollectorRegistry], object]]] = {
     "Consumers": (PrometheusConsumerObserver, PrometheusConsumerObserver),
     "Players": (PrometheusPlayerObserver, PrometheusPlayerObserver),
 }
+# Of calls, by their reasons; a class says what happened, and in its last paragraph what to do.
+REFUSALS: list[type[RiflError]] = [
+    *(each.error for each in REASONS.values() if each.error is not RiflError),
+    *(lease_server.TooManyClients, lease_server.TooManySessions, lease_server.TooManyRefusals),
+]
+# Of what is not a call.
+ERRORS: dict[str, list[type[Exception]]] = {
+    title: [
+        found
+        for found in (getattr(module, each) for each in sorted(module.__all__))
+        if isinstance(found, type) and issubclass(found, Exception) and found not in roots
+    ]
+    for title, module, roots in (
+        ("A server is not started", rifl, (rifl.CallError, rifl.StoreError)),
+        ("Logs", sharedlog, (sharedlog.LogError,)),
+        ("Groups", curp, (curp.ReplicaStopped,)),
+    )
+}
 _WRITTEN = "The code writes it: `make reference`."
 
 
 def pages() -> dict[str, list[str]]:
     """Return each page's lines by its file's name."""
     return {
+        "errors.md": list(_errors()),
         "events.md": list(_events()),
         "metrics.md": list(_metrics()),
         "runbook.md": list(_runbook()),
@@ -109,7 +130,8 @@ def _runbook() -> Iterator[str]:
         "",
         f"On this page you can look up what an event wants from you, and until when. {_WRITTEN}",
         "",
-        "[Events](events.md) has all, with their fields.",
+        "[Events](events.md) has all, with their fields. If a server or a log does not start, its",
+        "error is one of [these](errors.md#a-server-is-not-started).",
         "",
     )
     for until, why in (
@@ -126,6 +148,47 @@ def _runbook() -> Iterator[str]:
                 if each.until == until
             ),
         )
+
+
+def _errors() -> Iterator[str]:
+    yield from (
+        "# Errors, one by one",
+        "",
+        f"On this page you can look up what happened, and what you do. {_WRITTEN}",
+        "",
+        "[Errors](../errors.md) says which of them a call raises.",
+        "",
+        "## Reasons",
+        "",
+        "The outcome is that of the refused attempt.",
+        "",
+    )
+    yield from table(
+        "reason | gRPC status | outcome | what happened | what you do",
+        ((each.reason, each.code_name, each.outcome.value, *_told(each)) for each in REFUSALS),
+    )
+    for title, found in ERRORS.items():
+        yield from (f"## {title}", "")
+        if title == "Logs":
+            yield from ("`appended`: whether the message or request is in the log.", "")
+            yield from table(
+                "error | appended | what happened | what you do",
+                ((f"`{each.__name__}`", _appended(each), *_told(each)) for each in found),
+            )
+        else:
+            yield from table(
+                "error | what happened | what you do",
+                ((f"`{each.__name__}`", *_told(each)) for each in found),
+            )
+
+
+def _told(error: type[Exception]) -> tuple[str, str]:
+    first, *_, last = paragraphs(error)
+    return first, last
+
+
+def _appended(error: type[Exception]) -> str:
+    return {None: "not known", True: "yes", False: "no"}[getattr(error, "appended", False)]
 
 
 def metrics(make: Callable[[CollectorRegistry], object]) -> Iterator[tuple[str, str, str, str]]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["linked", "prose"]
+__all__ = ["linked", "paragraphs", "prose"]
 
 
 def prose(value: Any) -> Iterator[str]:
@@ -43,6 +43,12 @@ def _closed(block: list[str]) -> Iterator[str]:
     while block and not block[-1]:
         block.pop()
     yield from (*block, "```", "")
+
+
+def paragraphs(value: Any) -> list[str]:
+    """Return a docstring's paragraphs, each as one line."""
+    text = re.sub(r"``([^`]+)``", r"`\1`", inspect.getdoc(value) or "")
+    return [" ".join(each.split()) for each in text.split("\n\n")]
 
 
 def linked(text: str) -> str:

@@ -17,8 +17,14 @@ class ReplicaStopped(Exception):
 
 
 class Diverged(ReplicaStopped):
-    """A handler is not deterministic in state, request and stamp: the state is not the log's."""
+    """A handler is not deterministic in state, request and stamp: the state is not the log's.
+
+    Correct the handler: docs/reference/curp.md#replicas.
+    """
 
 
 class NotServed(ReplicaStopped):
-    """Replay needs a handler that this server does not have."""
+    """Replay needs a handler that this server does not have.
+
+    Add the servicer, or run the newer release.
+    """

@@ -15,7 +15,10 @@ _DEFAULT_BUFFER_BYTES = 1 << 20
 
 
 class PolicyError(ValueError):
-    """A declaration that cannot be honoured. Raised at start, never for a call."""
+    """A declaration of a method cannot be honoured. Raised at start, never for a call.
+
+    Correct the declaration that the message names: docs/reference/policies.md.
+    """
 
 
 class Kind(enum.Enum):

@@ -64,7 +64,10 @@ __all__ = [
 
 
 class PayloadMismatch(RiflError):
-    """The identity belongs to a call with another method or payload."""
+    """This identity belongs to a call with another method or payload.
+
+    Fix the keys, or serialise deterministically.
+    """
 
     reason = "PAYLOAD_MISMATCH"
     code_name = "INVALID_ARGUMENT"
@@ -73,9 +76,11 @@ class PayloadMismatch(RiflError):
 
 
 class StaleRpc(RiflError):
-    """The client acknowledged this identity before: a bug in the caller.
+    """The client said before that it has this call's answer.
 
     The identity's first call may have run; what is refused is this one.
+
+    Attempt 1: fix the bug in the caller. A later attempt is a late duplicate: do nothing.
     """
 
     reason = "STALE_RPC"
@@ -84,7 +89,12 @@ class StaleRpc(RiflError):
 
 
 class WindowExceeded(RiflError):
-    """Too many calls are unacknowledged. This one was not begun."""
+    """This client has too many unacknowledged calls, or keys. This call was not begun.
+
+    The code is DEADLINE_EXCEEDED if the timeout passed while the call waited.
+
+    Send fewer at once, or give both sides a larger ``window``.
+    """
 
     reason = "WINDOW_EXCEEDED"
     code_name = "RESOURCE_EXHAUSTED"
@@ -93,7 +103,10 @@ class WindowExceeded(RiflError):
 
 
 class InProgress(RiflError):
-    """The first arrival of this call still runs; ask again."""
+    """The first attempt of this call still runs.
+
+    Give a longer deadline, or ``resolve`` the call later.
+    """
 
     reason = "IN_PROGRESS"
     code_name = "ABORTED"
@@ -101,7 +114,13 @@ class InProgress(RiflError):
 
 
 class OutcomeUnknown(RiflError):
-    """A crash took the outcome of a plain method's call; final."""
+    """A crash interrupted a ``plain`` call, or the client's lease ended during it; final.
+
+    The latter for calls without a claim: docs/explanation/guarantees.md#without-a-claim.
+
+    Look at the data, or settle it: docs/how-to/operations.md#calls-whose-outcome-is-unknown.
+    ``atomic`` methods avoid it.
+    """
 
     reason = "OUTCOME_UNKNOWN"
     code_name = "ABORTED"
@@ -109,7 +128,10 @@ class OutcomeUnknown(RiflError):
 
 
 class NotExecuted(RiflError):
-    """The call was resolved before it arrived, as not executed; final."""
+    """The call was resolved before it arrived, as not executed; final.
+
+    Call again if you still want it.
+    """
 
     reason = "NOT_EXECUTED"
     code_name = "ABORTED"
@@ -118,7 +140,10 @@ class NotExecuted(RiflError):
 
 
 class Draining(RiflError):
-    """The server is about to stop and begins no new calls."""
+    """The server is about to stop and begins no new calls.
+
+    Nothing: the SDK retries. If calls fail, run more replicas, or give a longer deadline.
+    """
 
     reason = "DRAINING"
     code_name = "UNAVAILABLE"
@@ -126,7 +151,10 @@ class Draining(RiflError):
 
 
 class Deposed(RiflError):
-    """The leader lost its leadership with the call in flight."""
+    """The leader lost its leadership during the call.
+
+    Nothing: the SDK retries.
+    """
 
     reason = "DEPOSED"
     code_name = "ABORTED"
@@ -134,7 +162,10 @@ class Deposed(RiflError):
 
 
 class RecordPending(RiflError):
-    """The handler ran, but its record is not durable yet; it is being retried."""
+    """The handler ran, but its record is not durable yet; the server retries.
+
+    Nothing: the SDK retries. If it stays, look at the store.
+    """
 
     reason = "RECORD_PENDING"
     code_name = "ABORTED"
@@ -142,7 +173,10 @@ class RecordPending(RiflError):
 
 
 class ResponseTooLarge(RiflError):
-    """The handler ran; its answer exceeds a limit. This error is what is recorded."""
+    """The call ran; its answer, or its metadata, exceeds a limit. This error is recorded.
+
+    Raise ``max_response_bytes``, ``max_metadata_bytes`` or the channel's receive limit.
+    """
 
     reason = "RESPONSE_TOO_LARGE"
     code_name = "RESOURCE_EXHAUSTED"
@@ -150,7 +184,10 @@ class ResponseTooLarge(RiflError):
 
 
 class AnswerLost(RiflError):
-    """The call ran, as an operator found out, and its answer is lost. This is what is recorded."""
+    """An operator found out that the call ran; its answer is lost. This is recorded.
+
+    Nothing: it is done.
+    """
 
     reason = "ANSWER_LOST"
     code_name = "FAILED_PRECONDITION"
@@ -158,7 +195,10 @@ class AnswerLost(RiflError):
 
 
 class RequestTooLarge(RiflError):
-    """The request is longer than what the group's log holds; nothing ran."""
+    """The request is larger than a group's log can hold (64 MiB; etcd's 1 MiB).
+
+    Send less at once.
+    """
 
     reason = "REQUEST_TOO_LARGE"
     code_name = "RESOURCE_EXHAUSTED"
@@ -166,7 +206,10 @@ class RequestTooLarge(RiflError):
 
 
 class BatchTooLarge(RiflError):
-    """The batch exceeds its bounds in count or bytes; split it."""
+    """The batch exceeds its bounds in count or bytes.
+
+    Split it.
+    """
 
     reason = "BATCH_TOO_LARGE"
     code_name = "RESOURCE_EXHAUSTED"
@@ -174,10 +217,12 @@ class BatchTooLarge(RiflError):
 
 
 class NotRecorded(RiflError):
-    """An atomic method's handler returned without a committed record; final.
+    """An ``atomic`` handler returned without a committed ``rifl.record``; final.
 
-    A bug in the handler: it did not call ``rifl.record``, or undid that in a savepoint. It is
-    unknown what else it committed.
+    It did not call it, or rolled it back to a savepoint. What else it committed is unknown. After a
+    rolled-back block of ``rifl.transaction`` the outcome is ``not-executed``.
+
+    Fix the handler: docs/reference/transactions.md.
     """
 
     reason = "NOT_RECORDED"
@@ -186,7 +231,10 @@ class NotRecorded(RiflError):
 
 
 class NotDeduplicated(RiflError):
-    """The server does not host the lease service: it is not wrapped."""
+    """The server does not host the lease service: it is not wrapped.
+
+    Wrap it: ``dedup.add_to_server(server)``.
+    """
 
     reason = "NOT_DEDUPLICATED"
     code_name = "FAILED_PRECONDITION"
@@ -198,7 +246,9 @@ class ReentrantCall(RiflError):
     """A call from within another one on the same channel, in one thread: nothing was sent.
 
     A signal's handler, a finalizer or a logging handler made it while the channel's lock was held
-    by its own thread. Make the call later, or in another thread.
+    by its own thread.
+
+    Make the call later, or in another thread.
     """
 
     reason = "REENTRANT_CALL"
@@ -210,6 +260,8 @@ class NotWrapped(RiflError):
     """A replica that does not deduplicate answered a later attempt of the call.
 
     It may have run the call once more.
+
+    Wrap each replica behind the address. Look at the data.
     """
 
     reason = "NOT_WRAPPED"

@@ -39,7 +39,10 @@ class Why(enum.Enum):
 
 
 class TargetStopped(LogError):
-    """A target is sent nothing until an operator acts; ``why``: the reason's name."""
+    """A target is sent nothing until an operator acts; ``why``: the reason's name.
+
+    Look ``why`` up: docs/reference/player.md#states-and-what-to-do.
+    """
 
     def __init__(self, message: str, why: str) -> None:
         """``why``: of ``Why``."""
