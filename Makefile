@@ -423,7 +423,7 @@ house: $(call stage,base)
 	$(PYTHON) -m benchmarks.house
 	$(PYTHON) -m benchmarks.house --way
 
-# The pages of docs/reference/api: docstrings of public names, options of the commands.
+# The pages of docs/reference/api: public names, commands, events, errors, metrics, figures.
 reference: $(call stage,types)
 	$(PYTHON) -m benchmarks.house --reference docs/reference/api
 

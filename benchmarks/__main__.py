@@ -22,7 +22,7 @@ from benchmarks.pairs import Pair, figure_of, run_pairs
 from benchmarks.plots import write_plot
 from benchmarks.results import RESULTS, Results
 from benchmarks.sides import running
-from benchmarks.tables import COLUMNS, is_reached, markdown, row, scale_markdown
+from benchmarks.tables import COLUMNS, figures_page, is_reached, row
 
 _FLAVORS = ("sync", "aio")
 
@@ -115,18 +115,10 @@ def main() -> None:
     console.print(table)
     if arguments.plots is not None:
         _plots(arguments.plots, results)
-        reference = arguments.plots / "reference"
-        reference.mkdir(exist_ok=True)
-        (reference / "performance-figures.md").write_text(
-            "# All figures\n\nOn this page you can look up each ratio that `make bench` measured: "
-            "rifl to what a row names, else\nto bare grpcio; the median of pairs, with its 95 % "
-            "interval. [Performance](../explanation/performance.md) says when\n"
-            "and on which machine. `benchmarks/results.json` has processor time, calls a second "
-            "and fsyncs, too.\n\n"
-            + markdown(results.figures())
-            + "\n## Scale\n\n"
-            + scale_markdown(results.scale())
-        )
+        reference = arguments.plots / "reference" / "api"
+        reference.mkdir(parents=True, exist_ok=True)
+        page = figures_page(results.figures(), results.scale())
+        (reference / "performance-figures.md").write_text(page)
 
 
 if __name__ == "__main__":

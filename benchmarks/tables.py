@@ -1,11 +1,11 @@
-"""The figures as rows, for the terminal and for ``docs/reference/performance-figures.md``."""
+"""The figures as rows, for the terminal and for ``docs/reference/api``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["COLUMNS", "is_reached", "markdown", "row", "scale_markdown"]
+__all__ = ["COLUMNS", "figures_page", "is_reached", "markdown", "row"]
 
 COLUMNS = (
     "case", "throughput", "latency", "CPU client", "CPU server", "calls/s", "ms more", "to reach"
@@ -50,8 +50,23 @@ def _parts(name: str) -> tuple[str, str]:
     return f"{flavor}, {callers}", case
 
 
-def scale_markdown(figures: dict[str, Any]) -> str:
-    """Return a table of the scale figures."""
+def figures_page(figures: dict[str, Any], scale: dict[str, Any]) -> str:
+    """Return the page of all figures of ``benchmarks/results.json``."""
+    return f"""# All figures
+
+On this page you can look up each ratio that `make bench` measured: rifl to what a row names, else
+to bare grpcio; the median of pairs, with its 95 % interval. The code writes it: `make reference`.
+
+[Performance](../../explanation/performance.md) says when and on which machine.
+`benchmarks/results.json` has processor time, calls a second and fsyncs, too.
+
+{markdown(figures)}
+## Scale
+
+{_scale(scale)}"""
+
+
+def _scale(figures: dict[str, Any]) -> str:
     lines = ["| case | found |", "|---|---|"]
     for name, figure in figures.items():
         about = {"target", "reached", "at", "revision", "load"}

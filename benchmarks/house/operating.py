@@ -1,4 +1,4 @@
-"""The reference pages of operation: events, a runbook, errors, metrics, as the code has them."""
+"""The reference pages of operation: events, a runbook, errors, exit codes, metrics."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import lease_server._events
 import rifl._events
 import sharedlog._events
 from _rifl_ground.events import Event
+from _rifl_ground.exits import EXIT_CODES, ExitCode
 from _rifl_ground.refusals import RiflError
 from benchmarks.house.prose import linked, paragraphs, prose
 from curp._core.witness_table import WitnessTable
@@ -60,6 +61,7 @@ def pages() -> dict[str, list[str]]:
     return {
         "errors.md": list(_errors()),
         "events.md": list(_events()),
+        "exit-codes.md": list(_exit_codes()),
         "metrics.md": list(_metrics()),
         "runbook.md": list(_runbook()),
     }
@@ -122,6 +124,24 @@ def _events() -> Iterator[str]:
                 for each in found
             ),
         )
+
+
+def _exit_codes() -> Iterator[str]:
+    yield from (
+        "# Exit codes",
+        "",
+        f"On this page you can look up what a command's exit code means. {_WRITTEN}",
+        "",
+        "[Commands](../commands.md#signals) says what a signal does to `sharedlog`.",
+        "",
+    )
+    yield from table(
+        f"code | {' | '.join(f'`{each}`' for each in EXIT_CODES)}",
+        (
+            (str(int(code)), *(told.get(code, "") for told in EXIT_CODES.values()))
+            for code in ExitCode
+        ),
+    )
 
 
 def _runbook() -> Iterator[str]:
@@ -191,15 +211,18 @@ def _appended(error: type[Exception]) -> str:
     return {None: "not known", True: "yes", False: "no"}[getattr(error, "appended", False)]
 
 
-def metrics(make: Callable[[CollectorRegistry], object]) -> Iterator[tuple[str, str, str, str]]:
+def metrics(
+    make: Callable[[CollectorRegistry], object],
+) -> Iterator[tuple[str, str, tuple[str, ...], str]]:
     """Return name, kind, labels and meaning of each metric of an observer."""
     registry = CollectorRegistry()
-    made = make(registry)  # Keeps it until it is read.
+    made = make(registry)  # Kept until it is read.
     for collector in registry._collector_to_names:
         for found in getattr(collector, "describe", collector.collect)():
-            of = found if hasattr(found, "_labelnames") else collector
+            # Of what is looked at when scraped the family has them, else the collector.
+            labels = getattr(found, "_labelnames", getattr(collector, "_labelnames", ()))
             name = f"{found.name}_total" if found.type == "counter" else found.name
-            yield name, found.type, " ".join(of._labelnames), found.documentation
+            yield name, found.type, labels, found.documentation
     del made
 
 
@@ -221,7 +244,7 @@ def _metrics() -> Iterator[str]:
         yield from table(
             "metric | kind | labels | what it is",
             (
-                (f"`{name}`", kind, ", ".join(f"`{each}`" for each in labels.split()), text)
+                (f"`{name}`", kind, ", ".join(f"`{each}`" for each in labels), text)
                 for name, kind, labels, text in rows
             ),
         )

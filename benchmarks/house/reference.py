@@ -1,4 +1,4 @@
-"""The reference pages that the code writes: public names, commands, events, metrics.
+"""The reference pages that the code writes: public names, commands, events, metrics, figures.
 
 They lie in ``docs/reference/api``. A test holds that they are those of the code.
 """
@@ -17,8 +17,10 @@ from types import ModuleType
 from typing import Any
 
 from benchmarks.house import operating
-from benchmarks.house.imports import PRODUCT
+from benchmarks.house.imports import PRODUCT, ROOT
 from benchmarks.house.prose import prose
+from benchmarks.results import RESULTS, Results
+from benchmarks.tables import figures_page
 from curp._cli import command as curp_command
 from curp.witness import __main__ as witness_command
 from rifl._cli import command as rifl_command
@@ -79,7 +81,9 @@ def pages() -> dict[str, str]:
         "On these pages you can look up each public name, option, event and metric.",
     ]
     lines += ["", *(f"- [`{name.removesuffix('.md')}`]({name})" for name in found), ""]
+    results = Results(ROOT / RESULTS)
     operation = {name: _joined(each) for name, each in operating.pages().items()}
+    operation["performance-figures.md"] = figures_page(results.figures(), results.scale())
     lines += (f"- [{each[2:].splitlines()[0]}]({name})" for name, each in operation.items())
     return found | operation | {"README.md": _joined(lines)}
 

@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import parse_qs, urlencode
 
-from _rifl_ground.exits import failed
+from _rifl_ground.exits import failed, told_exit_codes
 from _rifl_ground.log import log_to_stderr
 from _rifl_ground.urls import split_url
 from _rifl_ground.version import PrintVersion
@@ -73,7 +73,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @functools.cache
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="curp", description="Replicated groups of gRPC servers.")
+    parser = argparse.ArgumentParser(
+        prog="curp",
+        description="Replicated groups of gRPC servers.",
+        epilog=told_exit_codes("curp"),
+    )
     parser.add_argument("--version", action=PrintVersion)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
@@ -85,8 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser(
         "serve",
         help="run a replica until a signal",
-        epilog="Exit code: 0 after a signal, 1 if the replica stopped or cannot begin, "
-        "3 if the log's engine did not answer in --engine-wait seconds: start it again.",
+        epilog=told_exit_codes("curp serve"),
     )
     run.add_argument(
         "servicer", nargs="+", metavar="MODULE:SERVICER", help="its class, made without arguments"
@@ -134,8 +137,7 @@ def _parser() -> argparse.ArgumentParser:
     status = commands.add_parser(
         "status",
         help="show what each replica does",
-        epilog="Exit code: 0 if all is well, 1 if no replica takes calls, 3 if one does and "
-        "something is wrong.",
+        epilog=told_exit_codes("curp status"),
     )
     add_status_command(status)
 

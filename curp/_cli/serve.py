@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import grpc
 
+from _rifl_ground.exits import ExitCode
 from _rifl_ground.pings import SERVER_OPTIONS
 from _rifl_ground.signals import taken_signals
 from curp._cli.operator_client import GroupError
@@ -24,8 +25,6 @@ from curp.log._errors import LogUnavailable, may_pass
 from curp.log._opening import group_of
 
 _GRACE_S = 1.0
-# What ``curp serve`` exits with if the log's engine did not answer in time.
-NO_ENGINE = 3
 
 # What each field of a ``Tuning`` is; its option has its name, without the unit.
 _TUNING = {
@@ -92,7 +91,7 @@ def serve(
 ) -> int:
     """Serve until SIGTERM or SIGINT; 1 if the replica stopped by itself.
 
-    ``NO_ENGINE`` if the log's engine does not answer for ``Tuning.engine_wait_s``.
+    ``ExitCode.NO_ENGINE`` if the log's engine does not answer for ``Tuning.engine_wait_s``.
     ``replica_of``: what else ``Replica`` takes. Prints the address as one line when it
     listens. Raises what ``Replica`` does, and ``OSError`` or ``RuntimeError`` where it
     cannot listen.
@@ -105,13 +104,13 @@ def serve(
         try:
             log = open_at_start(engine, name, tuning.engine_wait_s, pause=partial(_pause, came))
         except _Ended:
-            return 0
+            return ExitCode.DONE
         except LogUnavailable as error:
             if not may_pass(error):
                 raise
             waited = f"did not answer within {tuning.engine_wait_s:g} s"
             sys.stderr.write(f"curp: the log's engine {waited}: {error}\n")
-            return NO_ENGINE
+            return ExitCode.NO_ENGINE
         ending.callback(log.close)
         replica = Replica(
             log,
@@ -153,7 +152,7 @@ def serve(
         server.stop(_GRACE_S).wait()
     if failed:
         sys.stderr.write(f"curp: the replica stopped: {failed}\n")
-    return 1 if failed else 0
+    return ExitCode.UNAVAILABLE if failed else ExitCode.DONE
 
 
 def _pause(came: queue.SimpleQueue[int], seconds: float) -> None:

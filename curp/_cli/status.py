@@ -8,6 +8,7 @@ import sys
 
 from google.protobuf.json_format import MessageToDict
 
+from _rifl_ground.exits import ExitCode
 from _rifl_ground.texts import printable
 from curp._cli.operator_client import open_group, serves
 from curp._cli.poison import told_case
@@ -15,9 +16,6 @@ from curp._security import add_client_options
 from curp._wire.poison import case_from_message
 from curp.v1 import curp_pb2 as pb
 
-# Exit codes: a replica takes calls, and nothing is wrong; no replica takes calls; one does,
-# and something is wrong, so that the next loss may end the group's service.
-WELL, NO_SERVICE, DEGRADED = 0, 1, 3
 # Of a line.
 _MOST_CHARS = 2000
 
@@ -60,8 +58,9 @@ def _status(arguments: argparse.Namespace) -> int:
             # What engines, witnesses and handlers said.
             sys.stdout.write("".join([f"{printable(each[:_MOST_CHARS])}\n" for each in lines]))
     if not any(status is not None and serves(status) for _, status in statuses):
-        return NO_SERVICE
-    return WELL if all(_well(status) for _, status in statuses) else DEGRADED
+        return ExitCode.UNAVAILABLE
+    well = all(_well(status) for _, status in statuses)
+    return ExitCode.DONE if well else ExitCode.DEGRADED
 
 
 def _well(status: pb.GroupStatusReply | None) -> bool:

@@ -8,7 +8,7 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-from _rifl_ground.exits import CommandRefused, ExitCode, failed, unread
+from _rifl_ground.exits import CommandRefused, ExitCode, failed, told_exit_codes, unread
 from _rifl_ground.version import PrintVersion
 from rifl._cli.export import export
 from rifl._cli.identity import candidates
@@ -24,11 +24,6 @@ from rifl.core._shared.identity import RpcId
 _ABOUT = """
 Look into a store of completion records, also beside the servers that use it, and repair it by
 hand. An error is one line on standard error.
-"""
-_EXIT_CODES = """
-exit codes: 0 done; 1 the store cannot be read or written; 2 wrong usage, or --yes is
-missing; 3 refused, a running server owns the store or runs the call; 4 no such client or
-call; 5 an extra is not installed
 """
 _URL = """\
 sqlite:///file (four slashes: from the root), or redis://, postgresql:// as the server has
@@ -79,7 +74,9 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="rifl", description=_ABOUT, epilog=_EXIT_CODES)
+    parser = argparse.ArgumentParser(
+        prog="rifl", description=_ABOUT, epilog=told_exit_codes("rifl")
+    )
     parser.add_argument("--version", action=PrintVersion)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     url = argparse.ArgumentParser(add_help=False)

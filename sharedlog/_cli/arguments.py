@@ -8,7 +8,7 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 
-from _rifl_ground.exits import CommandRefused, ExitCode
+from _rifl_ground.exits import CommandRefused, ExitCode, told_exit_codes
 from _rifl_ground.signals import until_signal
 from _rifl_ground.version import PrintVersion
 from sharedlog._cli import (
@@ -89,12 +89,6 @@ _ABOUT = """
 Inspect and operate a shared log, also while programs use it. An error is one line on standard
 error.
 """
-_EXIT_CODES = """
-exit codes: 0 done; 1 the log cannot be read or written; 2 wrong usage, or --yes is missing;
-3 the position is trimmed or of another log, or another program took over; 4 no such log, stream,
-hold, producer or outbox; 5 an extra is not installed; 6 the log is damaged; 130, 143 a signal
-came before the end
-"""
 _URL = "sqlite:///file (four slashes: from the root), redis://... and so on, as for sharedlog.open"
 _AFTER = "beginning, end, a position, a time, or 15m (ago)"
 
@@ -106,7 +100,9 @@ def parsed(argv: list[str] | None) -> argparse.Namespace:
 
 @functools.cache
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="sharedlog", description=_ABOUT, epilog=_EXIT_CODES)
+    parser = argparse.ArgumentParser(
+        prog="sharedlog", description=_ABOUT, epilog=told_exit_codes("sharedlog")
+    )
     parser.add_argument("--version", action=PrintVersion)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     url = argparse.ArgumentParser(add_help=False)
