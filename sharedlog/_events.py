@@ -26,7 +26,8 @@ EVENTS = {
         Event("log_forked", "error", "log error",
               "A log of another incarnation lies there, or a follower's position is not in this "
               "one: the log was restored, or is another one.",
-              "Look at the URL; after a restore: docs/how-to/log-operations.md#backups.", "now"),
+              "Look at the URL; after a restore `sharedlog restored URL`: "
+              "docs/how-to/log-operations.md#backups.", "now"),
         Event("log_restored", "warning", "log incarnation producers lost",
               "By an operator: this many earlier producers are retired. `lost`: why the store had "
               "stopped, if it had.",
@@ -63,7 +64,8 @@ EVENTS = {
               "Make room; the next trim removes them.", "today"),
         Event("holds_overdue", "warning", "log names kept_by",
               "At each trim: silent followers keep what they need.",
-              "Start them, or drop their holds: docs/how-to/log-operations.md#holds.", "today"),
+              "`sharedlog holds URL`; start them, or drop their holds: "
+              "docs/how-to/log-operations.md#holds.", "today"),
         Event("hold_dropped", "warning", "log name substreams",
               "By an operator: the hold keeps nothing any more.", "Nothing.", "no need"),
         Event("hold_forgotten", "warning", "log name substreams",
@@ -175,7 +177,7 @@ EVENTS = {
               "player target cause error substream position again_in_s",
               "The connection to a target broke, and is tried again after that time; to one that "
               "is not there, every half minute.",
-              "If it repeats, look at the target and the network.", "now"),
+              "`sharedlog targets URL`; if it repeats, look at the target and the network.", "now"),
         Event("target_died", "warning",
               "player target process in_flight limit substream position",
               "Its process ended with this many messages in flight (at most, if the player has "
@@ -189,7 +191,8 @@ EVENTS = {
               "If it repeats, correct the handler, or `sharedlog skip`.", "today"),
         Event("target_stopped", "error", "player target why substream position error",
               "Nothing is sent to it until an operator acts.",
-              "Do as docs/reference/player.md#states-and-what-to-do says.", "now"),
+              "`sharedlog targets URL`, then docs/reference/player.md#states-and-what-to-do.",
+              "now"),
         Event("target_not_called", "error", "target error",
               "Its declaration is not valid: a file is missing.", "Bring the file back.", "now"),
         Event("target_failed", "error", "target exc_info",

@@ -9,6 +9,7 @@ import inspect
 import re
 from collections import defaultdict
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from _rifl_ground.exits import EXIT_CODES, ExitCode
 from benchmarks.house.imports import PRODUCT, files, nodes_of
 from benchmarks.house.operating import ERRORS, REFUSALS, events
 from benchmarks.house.prose import paragraphs
+from benchmarks.house.reference import COMMANDS
 from rifl._stores.mysql import MySqlStoreAddress
 from rifl._stores.postgres import PostgresStoreAddress
 from rifl._stores.redis import RedisStoreAddress
@@ -36,9 +38,7 @@ from tests.helpers.pages import DOCS, FRONT_PAGES, GENERATED, PAGES, page
 README = Path(__file__).parents[1] / "README.md"
 
 
-@pytest.mark.parametrize(
-    "error", [*REFUSALS, *(each for found in ERRORS.values() for each in found)]
-)
+@pytest.mark.parametrize("error", [*REFUSALS, *chain(*ERRORS.values())])
 def test_every_error_says_what_to_do(error: type[Exception]) -> None:
     """A docstring's first paragraph says what happened, its last what to do (DESIGN §3)."""
     happened, *_, do = paragraphs(error)
@@ -233,3 +233,12 @@ def test_a_row_says_what_to_do() -> None:
     assert [each.name for each in rows if each not in quiet and not (each.do and each.until)] == []
     urgent = [each.name for each in rows if "critical" in each.level and each.until == "no need"]
     assert urgent == []
+
+
+def test_commands_of_the_runbook_are_there() -> None:
+    """Each command that an event or an error sends an operator to exists (DESIGN §9)."""
+    told = [each.do for rows in events().values() for each in rows]
+    told += [paragraphs(each)[-1] for each in (*REFUSALS, *chain(*ERRORS.values()))]
+    named = set(re.findall(r"`(rifl|sharedlog|curp) ([a-z-]+)", " ".join(told)))
+    assert len(named) > 8
+    assert {(name, word) for name, word in named if f"{name} {word}" not in COMMANDS} == set()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.house.imports import PRODUCT, ROOT, files, tree_of
+from benchmarks.house.operating import events
 from tests.helpers.pages import PAGES
 
 README = ROOT / "README.md"
@@ -91,6 +92,12 @@ def test_code_is_in_plain_words(package: str) -> None:
         )
     ]
     assert found == []
+
+
+def test_what_operators_are_told_is_in_short_sentences() -> None:
+    """The tables of events."""
+    texts = [text for rows in events().values() for each in rows for text in (each.means, each.do)]
+    assert [long for text in texts for long in long_sentences(text)] == []
 
 
 def banned(text: str) -> Iterator[str]:

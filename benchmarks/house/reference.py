@@ -26,7 +26,7 @@ from curp.witness import __main__ as witness_command
 from rifl._cli import command as rifl_command
 from sharedlog._cli import arguments as sharedlog_command
 
-__all__ = ["MODULES", "pages", "write"]
+__all__ = ["COMMANDS", "MODULES", "pages", "write"]
 
 # The modules that users import, but for those that protoc writes.
 MODULES = (
@@ -296,3 +296,7 @@ def _prose_of(text: str | None) -> list[str]:
         *(re.sub(r"``([^`]+)``", r"`\1`", line.strip()) for line in text.strip().split("\n")),
         "",
     ]
+
+
+# Each command with its subcommands, as one types them.
+COMMANDS = [name for make in _PARSERS.values() for name, *_ in _commands(make())]
