@@ -14,8 +14,8 @@ class Event(NamedTuple):
 
     ``level``: one, or several with commas; ``fields``: their names, with spaces. What is more than
     an info also has ``do``, and ``until`` when that can wait: "now" if calls or messages are
-    refused or acknowledged data is in danger; "no need" if it passes by itself, or an operator did
-    it on purpose. In texts ``docs/PAGE.md#heading`` is a link.
+    refused or acknowledged data is in danger. Or there is "no need": it passes by itself, or an
+    operator did it on purpose. In texts ``docs/PAGE.md#heading`` is a link.
     """
 
     name: str

@@ -130,7 +130,7 @@ EVENTS = {
               "Correct the setting: docs/reference/stores.md.", "today"),
         Event("store_setting_overridden", "warning", "store setting",
               "PostgreSQL: `synchronous_commit` is weak, and set for rifl's commits.",
-              "Nothing.", "no need"),
+              until="no need"),
         Event("store_not_closed", "warning", "file error",
               "SQLite: the file could not be marked as closed. The next start treats that as a "
               "crash.",

@@ -31,7 +31,7 @@ EVENTS = {
         Event("log_restored", "warning", "log incarnation producers lost",
               "By an operator: this many earlier producers are retired. `lost`: why the store had "
               "stopped, if it had.",
-              "Nothing.", "no need"),
+              until="no need"),
         Event("commit_note_gone", "error", "file",
               "SQLite: the note beside the log's file was removed while it was open, and is "
               "written again. Of groups' logs `curp.log` writes it.",
@@ -54,7 +54,7 @@ EVENTS = {
               "By a sweeper or an operator: what it had pending is rolled back."),
         Event("producer_forgotten", "warning", "log name seq",
               "By an operator: what its program commits again is in the log twice.",
-              "Nothing.", "no need"),
+              until="no need"),
         Event("trimmer_took_over", "info", "log number", "This process trims from now on."),
         Event("sweeper_took_over", "info", "log number", "This process sweeps from now on."),
         Event("log_trimmed", "info", "log rows whole_from kept_by",
@@ -67,10 +67,10 @@ EVENTS = {
               "`sharedlog holds URL`; start them, or drop their holds: "
               "docs/how-to/log-operations.md#holds.", "today"),
         Event("hold_dropped", "warning", "log name substreams",
-              "By an operator: the hold keeps nothing any more.", "Nothing.", "no need"),
+              "By an operator: the hold keeps nothing any more.", until="no need"),
         Event("hold_forgotten", "warning", "log name substreams",
               "By an operator: the hold is dropped, and the name can begin again.",
-              "Nothing.", "no need"),
+              until="no need"),
         Event("batch_abandoned", "info", "log query plan",
               "By a sweeper: no task of a Spark batch showed a sign of life; what they had pending "
               "is rolled back. A driver that lives plans the batch again, or fails."),
@@ -198,7 +198,7 @@ EVENTS = {
         Event("target_failed", "error", "target exc_info",
               "Feeding it failed; it is begun again, others go on.", "Report it.", "today"),
         Event("target_ordered", "warning", "player target order by why",
-              "By an operator: `pause`, `resume`, `skip` or `replay`.", "Nothing.", "no need"),
+              "By an operator: `pause`, `resume`, `skip` or `replay`.", until="no need"),
         Event("message_given_up", "error", "player target substream position error",
               "A message failed as often as it may. It will be skipped, and is a dead letter then.",
               "Correct the handler, then `sharedlog deadletters URL retry POSITION`.", "today"),

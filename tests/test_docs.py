@@ -228,9 +228,10 @@ def test_a_row_says_what_is_logged() -> None:
 def test_a_row_says_what_to_do() -> None:
     """Of more than an info: an action, and until when it can wait; of less none (DESIGN §9)."""
     rows = [each for rows in events().values() for each in rows]
-    quiet = {each for each in rows if each.level in ("debug", "info")}
-    assert [each.name for each in quiet if each.do or each.until] == []
-    assert [each.name for each in rows if each not in quiet and not (each.do and each.until)] == []
+    loud = [each for each in rows if each.level not in ("debug", "info")]
+    assert [each.name for each in loud if not each.until] == []
+    assert [each.name for each in loud if bool(each.do) == (each.until == "no need")] == []
+    assert [each.name for each in rows if each not in loud and (each.do or each.until)] == []
     urgent = [each.name for each in rows if "critical" in each.level and each.until == "no need"]
     assert urgent == []
 

@@ -94,14 +94,14 @@ def _events() -> Iterator[str]:
         f"On this page you can look up what each event in the log means. {_WRITTEN}",
         "",
         "```python",
-        "logging.basicConfig(level=logging.WARNING)  # if your application does not configure "
-        "structlog",
+        "logging.basicConfig(level=logging.WARNING)  # or configure structlog",
         "```",
         "",
         "Events go through [structlog](https://www.structlog.org) if the application configured",
         "it, else to the `logging` logger that the heading names. Alert on errors and critical",
-        "events: the [runbook](runbook.md) has those that want an action. Above the debug level a",
-        "call writes no event, unless something went wrong with it. `rifl.spark` logs sentences.",
+        "events: the [runbook](runbook.md) has those that need an action, **now** or **today**.",
+        "Above the debug level a call writes no event, unless something went wrong with it.",
+        "`rifl.spark` logs sentences.",
         "",
         '"Shared stores" are Redis, PostgreSQL, and MariaDB or MySQL. `shard` and `substream` are',
         "partitions. What engines of logs write under `curp.log` for a group's log, they write",
@@ -111,19 +111,23 @@ def _events() -> Iterator[str]:
     for logger, found in events().items():
         yield from (f"## `{logger}`", "")
         yield from table(
-            "event | level | fields | what it means | what to do | when",
+            "event | level | fields | what it means, and what to do",
             (
                 (
                     f"`{each.name}`",
                     each.level,
                     ", ".join(f"`{field}`" for field in each.fields.split()),
-                    each.means,
-                    each.do,
-                    each.until,
+                    f"{each.means} {_action(each)}",
                 )
                 for each in found
             ),
         )
+
+
+def _action(event: Event) -> str:
+    if event.until == "no need":
+        return "No need to act."
+    return f"**{event.until.capitalize()}:** {event.do}" if event.do else ""
 
 
 def _exit_codes() -> Iterator[str]:
@@ -148,7 +152,7 @@ def _runbook() -> Iterator[str]:
     yield from (
         "# Runbook",
         "",
-        f"On this page you can look up what an event wants from you, and until when. {_WRITTEN}",
+        f"On this page you can look up what to do about an event, and until when. {_WRITTEN}",
         "",
         "[Events](events.md) has all, with their fields. If a server or a log does not start, its",
         "error is one of [these](errors.md#a-server-is-not-started).",
@@ -160,9 +164,9 @@ def _runbook() -> Iterator[str]:
     ):
         yield from (f"## {until.capitalize()}", "", why, "")
         yield from table(
-            "event | logger | what it means | what to do",
+            "event | what it means | what to do",
             (
-                (f"`{each.name}`", f"`{logger}`", each.means, each.do)
+                (f"[`{each.name}`](events.md#{logger.replace('.', '')})", each.means, each.do)
                 for logger, found in events().items()
                 for each in found
                 if each.until == until
