@@ -35,7 +35,7 @@ _OBSERVERS: dict[str, tuple[type, Callable[[CollectorRegistry], object]]] = {
     "Consumers": (PrometheusConsumerObserver, PrometheusConsumerObserver),
     "Players": (PrometheusPlayerObserver, PrometheusPlayerObserver),
 }
-# Of calls, by their reasons; a class says what happened, and in its last paragraph what to do.
+# Of calls, by their reasons. A docstring says what happened, and in its last paragraph what to do.
 REFUSALS: list[type[RiflError]] = [
     *(each.error for each in REASONS.values() if each.error is not RiflError),
     *(lease_server.TooManyClients, lease_server.TooManySessions, lease_server.TooManyRefusals),
@@ -207,8 +207,8 @@ def _errors() -> Iterator[str]:
 
 
 def _told(error: type[Exception]) -> tuple[str, str]:
-    first, *_, last = paragraphs(error)
-    return first, last
+    *happened, do = paragraphs(error)
+    return " ".join(happened), do
 
 
 def _appended(error: type[Exception]) -> str:

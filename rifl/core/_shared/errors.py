@@ -116,7 +116,7 @@ class InProgress(RiflError):
 class OutcomeUnknown(RiflError):
     """A crash interrupted a ``plain`` call, or the client's lease ended during it; final.
 
-    The latter for calls without a claim: docs/explanation/guarantees.md#without-a-claim.
+    The latter: docs/explanation/guarantees.md#without-a-claim.
 
     Look at the data, or settle it: docs/how-to/operations.md#calls-whose-outcome-is-unknown.
     ``atomic`` methods avoid it.
@@ -219,8 +219,8 @@ class BatchTooLarge(RiflError):
 class NotRecorded(RiflError):
     """An ``atomic`` handler returned without a committed ``rifl.record``; final.
 
-    It did not call it, or rolled it back to a savepoint. What else it committed is unknown. After a
-    rolled-back block of ``rifl.transaction`` the outcome is ``not-executed``.
+    The handler did not call it, or rolled it back to a savepoint. What else it committed is
+    unknown. After a rolled-back block of ``rifl.transaction`` the outcome is ``not-executed``.
 
     Fix the handler: docs/reference/transactions.md.
     """
