@@ -58,6 +58,7 @@ _PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "curp-witness": witness_command._parser,
 }
 _WIDE = 88
+_SHORT = 40
 
 
 def write(folder: Path) -> None:
@@ -127,6 +128,10 @@ def _name(name: str, value: Any) -> Iterator[str]:
         else:
             yield from _signature(name, value)
         yield from prose(value)
+        made = vars(value).get("__init__")
+        # A short one says nothing of what is given.
+        if len(getattr(made, "__doc__", None) or "") > _SHORT:
+            yield from prose(made)
         for method, found in _methods(value):
             yield f"### `{name}.{method}`"
             yield ""
