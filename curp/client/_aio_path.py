@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import time
 import weakref
 from typing import Any
@@ -88,7 +89,7 @@ class AioPath:
         if self._search.possible:
             self._search.missed()
         elif self.knowledge.may_ask(time.monotonic()):
-            self.start(self._refresh())
+            contextvars.Context().run(self.start, self._refresh())
 
     def start(self, coroutine: Any) -> asyncio.Task[None]:
         """Run a coroutine in the background, as long as the loop runs."""

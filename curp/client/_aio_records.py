@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import time
 import weakref
 from collections import deque
@@ -45,7 +46,8 @@ class AioRecords:
             return True
         stream = self._stream
         if stream is None or stream.over:
-            call = self._open()
+            # For all callers, so in none's context.
+            call = contextvars.Context().run(self._open)
             stream = self._stream = _Stream(call, PendingRecords(self._leader), self._unary)
             loop = asyncio.get_running_loop()
             if self._finalizer is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import queue
 import threading
 import time
@@ -76,7 +77,8 @@ class SyncRecords:
             stream = self._stream
             if stream is None or stream.over:
                 stream = _Stream(PendingRecords(self._leader), self._unary)
-                stream.begin(self._open)
+                # For all callers, so in none's context.
+                contextvars.Context().run(stream.begin, self._open)
                 if self._finalizer is not None:
                     self._finalizer.detach()
                 # A SimpleQueue takes no lock that the collected thread may hold.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import weakref
 from collections.abc import Hashable
 from typing import Any
@@ -141,7 +142,9 @@ class LeaseKeeper:
                 if (state := reference()) is not None:
                     state.look_again()
 
-        self._task = loop.create_task(_keep(reference, self, self._wakeup))
+        # Not in the context of the caller that is first: interceptors would take its token for all.
+        keep = _keep(reference, self, self._wakeup)
+        self._task = loop.create_task(keep, context=contextvars.Context())
         self._task.add_done_callback(ended)
 
     async def stop(self, release: ClientLease | None) -> None:
@@ -154,7 +157,7 @@ class LeaseKeeper:
             request = pb.ReleaseRequest(client_id=release.client_id, token=release.token)
             # It expires by itself.
             with contextlib.suppress(grpc.RpcError, grpc.aio.UsageError):
-                await self._release(request, timeout=1.0)
+                await contextvars.Context().run(self._release, request, timeout=1.0)
 
     async def ask(self, state: ClientState, request: LeaseRequest) -> None:
         try:

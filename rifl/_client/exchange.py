@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
@@ -69,6 +70,8 @@ class Exchange(ABC):
         # Whether the caller, or the end of the channel, cancelled it.
         self.given_up = False
         self._ended = False
+        # The caller's, whoever sends an attempt: interceptors find whose call it is there.
+        self._context = contextvars.copy_context()
         self._last: Status | None = None
         self._events: OneByOne[Callable[[], None]] = OneByOne()
         state.waiting.add(self)
@@ -186,17 +189,21 @@ class Exchange(ABC):
             number = call.attempt if call is not None else 1
             self.set_timer(flow.wake_at)
             header = state.header(call) if call is not None else None
-            if self._route is None:
-                self.launch(number, header, flow.attempt_timeout_s)
-            else:
-                with self._route.attempt(number, flow.attempts_under_way):
-                    self.launch(number, header, flow.attempt_timeout_s)
+            self._context.copy().run(self._send_attempt, number, header)
         elif action in (Action.RETURN, Action.RAISE):
             self._finish(action)
         else:
             self.set_timer(flow.wake_at)
             if action is Action.LEASE:
                 state.look_at_lease()
+
+    def _send_attempt(self, number: int, header: tuple[str, bytes] | None) -> None:
+        flow = self.flow
+        if self._route is None:
+            self.launch(number, header, flow.attempt_timeout_s)
+        else:
+            with self._route.attempt(number, flow.attempts_under_way):
+                self.launch(number, header, flow.attempt_timeout_s)
 
     def _answered(self, number: int, status: Status, reply: Any) -> None:
         status = self._last = self.state.as_lost(status)

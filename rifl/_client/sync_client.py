@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import heapq
 import itertools
 import queue
@@ -215,7 +216,7 @@ class LeaseKeeper:
         if release is not None:
             request = pb.ReleaseRequest(client_id=release.client_id, token=release.token)
             try:
-                self._release(request, timeout=1.0)
+                contextvars.Context().run(self._release, request, timeout=1.0)
             except (grpc.RpcError, ValueError):
                 # It expires by itself; a channel closed under us raises ValueError.
                 return

@@ -5,9 +5,15 @@ from __future__ import annotations
 import grpc
 
 STATUS_CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
-# How a server ends a stream for heartbeats, or records, that it does not have or has too many
-# of: what the stream would carry is sent singly.
-NO_STREAM = (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.RESOURCE_EXHAUSTED)
+# How a server ends a stream for heartbeats, or records, that it does not have, has too many of, or
+# does not let this caller have (the application's interceptor may give its token to unary calls
+# alone): what the stream would carry is sent singly.
+NO_STREAM = (
+    grpc.StatusCode.UNIMPLEMENTED,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+    grpc.StatusCode.UNAUTHENTICATED,
+    grpc.StatusCode.PERMISSION_DENIED,
+)
 
 
 def status_code(number: int) -> grpc.StatusCode:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import gc
 import subprocess
 import sys
@@ -55,7 +56,22 @@ def test_mutual_tls(connect: Connect) -> None:
         assert caller.call(b"secret", timeout=20) == b"secret"
 
 
-@pytest.mark.parametrize("kind", ["grpc.server", "grpc.aio.server", "no room for streams"])
+class _NoKeepAlive(grpc.aio.ServerInterceptor):
+    """As a server that asks for a token, which an interceptor adds to unary calls alone."""
+
+    async def intercept_service(self, continuation: Any, details: Any) -> Any:
+        if not details.method.endswith("/KeepAlive"):
+            return await continuation(details)
+
+        async def refuse(_: Any, context: Any) -> None:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "no token")
+
+        return grpc.stream_stream_rpc_method_handler(refuse)
+
+
+@pytest.mark.parametrize(
+    "kind", ["grpc.server", "grpc.aio.server", "no room for streams", "no token for streams"]
+)
 def test_the_real_lease_service_and_a_generated_stub(connect: Connect, kind: str) -> None:
     """A generated stub works unchanged over real leases, unary and streamed (DESIGN §5)."""
     authority = lease_server.LeaseAuthority(lease_server.MemoryLeaseStorage(), term_s=0.5)
@@ -71,7 +87,8 @@ def test_the_real_lease_service_and_a_generated_stub(connect: Connect, kind: str
     else:
 
         async def serve() -> None:
-            server = grpc.aio.server()
+            refusing = [_NoKeepAlive()] if kind == "no token for streams" else []
+            server = grpc.aio.server(interceptors=refusing)
             room = 0 if kind == "no room for streams" else 1000
             rifl.add_lease_service(server, authority, deduplicated=["*"], max_streams_per_peer=room)
             health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
@@ -246,6 +263,78 @@ def test_what_breaks_an_exchange_about_the_lease_does_not_end_its_keeper(connect
         assert caller.call(b"a", timeout=20) == b"a"
         server.wait_for(lambda: len(server.renewals) >= 2)
         assert caller.call(b"b", timeout=20) == b"b"
+
+
+_USER: contextvars.ContextVar[str] = contextvars.ContextVar("user", default="nobody")
+
+
+class _Users(grpc.UnaryUnaryClientInterceptor):
+    """Notes in whose context each request is sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, str, bytes]] = []
+
+    def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
+        self._note(details.method, request)
+        return continuation(details, request)
+
+    def _note(self, method: Any, request: Any) -> None:
+        method = method.decode() if isinstance(method, bytes) else method
+        body = request if isinstance(request, bytes) else b""
+        self.sent.append((method.rpartition("/")[2], _USER.get(), body))
+
+    def check(self, users: int, attempts: int) -> None:
+        """Each attempt was sent in its caller's context, and leases were asked for in none's."""
+        calls = [(user, body) for name, user, body in self.sent if name == "Echo"]
+        expected = {(f"user{n}", b"%d" % n) for n in range(users)}
+        assert set(calls) == expected
+        assert len(calls) == users * attempts
+        assert {user for name, user, _ in self.sent if name != "Echo"} == {"nobody"}
+
+
+class _AioUsers(_Users, grpc.aio.UnaryUnaryClientInterceptor):
+    async def intercept_unary_unary(  # type: ignore[override]
+        self, continuation: Any, details: Any, request: Any
+    ) -> Any:
+        self._note(details.method, request)
+        return await continuation(details, request)
+
+
+def test_attempts_are_sent_in_their_callers_context() -> None:
+    """Whatever thread sends them: an interceptor finds the token of the call's own user there."""
+    users = _Users()
+    with (
+        ProtocolServer(flaky) as server,
+        rifl.connect(server.target, interceptors=[users], retry=FAST) as channel,
+    ):
+        method = channel.unary_unary(ECHO)
+        calls = []
+        for number in range(3):
+            context = contextvars.copy_context()
+            context.run(_USER.set, f"user{number}")
+            calls.append(context.run(method.future, b"%d" % number))
+        assert [each.result(20) for each in calls] == [b"0", b"1", b"2"]
+    users.check(3, attempts=2)
+
+
+def test_attempts_are_sent_in_their_callers_context_on_an_event_loop() -> None:
+    """Calls that wait for a client id are sent by the task that gets it."""
+    users = _AioUsers()
+
+    async def one(method: Any, number: int) -> bytes:
+        _USER.set(f"user{number}")
+        reply: bytes = await method(b"%d" % number)
+        return reply
+
+    async def all_of_them(target: str) -> list[bytes]:
+        channel = rifl.aio.connect(target, interceptors=[users], retry=FAST)
+        async with channel:
+            method = channel.unary_unary(ECHO)
+            return await asyncio.gather(*(one(method, number) for number in range(3)))
+
+    with ProtocolServer(flaky) as server:
+        assert asyncio.run(all_of_them(server.target)) == [b"0", b"1", b"2"]
+    users.check(3, attempts=2)
 
 
 def test_the_interceptor_alone_retries_safely() -> None:
