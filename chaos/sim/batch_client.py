@@ -18,7 +18,7 @@ from rifl._client.aio_channel import run_batch
 from rifl._client.batch import BatchItem, BatchResult
 from rifl._client.state import ClientState
 
-__all__ = ["ClientBatch", "value_of"]
+__all__ = ["Channel", "ClientBatch", "value_of"]
 
 
 class ClientBatch:
@@ -45,7 +45,9 @@ class ClientBatch:
 
     async def _run(self) -> None:
         state: Any = self._state
-        channel: Any = self
+        router = state.router
+        ways = (lambda: 0,) if router is None else (router.choose, router.ended)
+        channel: Any = Channel(self._events, self._network, "batch", *ways)
         items = [
             BatchItem(
                 encode(Operation(call.number, call.account, call.amount, call.behaviour)),
@@ -56,27 +58,45 @@ class ClientBatch:
         method, deadline_s = self.planned.method, self.planned.deadline_s
         self._ended(self, await run_batch(state, channel, method, items, deadline_s, None))
 
-    # What gRPC's channel, and a call of it, is to that.
 
-    def unary_unary(self, method: str) -> Callable[..., asyncio.Future[bytes]]:
+class Channel:
+    """What gRPC's channel is to the product's client: it sends requests of one kind."""
+
+    def __init__(
+        self,
+        events: EventLoop,
+        network: Network,
+        kind: str,
+        choose: Callable[[], int],
+        ended: Callable[[int, Any], object] = lambda target, status: None,
+    ) -> None:
+        """``choose``: the target of a request; ``ended`` is told of it, and of its status."""
+        self._events = events
+        self._network = network
+        self._kind = kind
+        self._choose = choose
+        self._ended = ended
+
+    def unary_unary(
+        self, method: str, *, request_serializer: Any = bytes, response_deserializer: Any = bytes
+    ) -> Callable[..., asyncio.Future[Any]]:
         """Return what sends requests."""
-        return self._send
 
-    def _send(self, body: bytes, *, timeout: float | None, metadata: Any) -> asyncio.Future[bytes]:
-        router, answer = self._state.router, self._events.create_future()
-        target = 0 if router is None else router.choose()
+        def send(request: Any, *, timeout: float | None, metadata: Any = ()) -> Any:
+            target, answer = self._choose(), self._events.create_future()
 
-        def over(status: Any, reply: bytes | None) -> None:
-            if router is not None:
-                router.ended(target, status)
-            if status.code() is grpc.StatusCode.OK and reply is not None:
-                answer.set_result(reply)
-            else:
-                answer.set_exception(_error(status))
+            def over(status: Any, reply: bytes | None) -> None:
+                self._ended(target, status)
+                if status.code() is grpc.StatusCode.OK and reply is not None:
+                    answer.set_result(response_deserializer(reply))
+                else:
+                    answer.set_exception(_error(status))
 
-        process, method = self._events.process, self.planned.method
-        self._network.call(process, target, "batch", method, metadata, body, timeout, over)
-        return answer
+            body, process = request_serializer(request), self._events.process
+            self._network.call(process, target, self._kind, method, metadata, body, timeout, over)
+            return answer
+
+        return send
 
 
 def _error(status: Any) -> grpc.aio.AioRpcError:

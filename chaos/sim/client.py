@@ -78,8 +78,8 @@ class Client:
         life = self._life = ClientLife(self.world, self.process, self._dice, settings, router)
         if setting.witnesses is not None and not self._plain:
             life.group = GroupPath(
+                self._events,
                 self.world.network,
-                self.process,
                 lambda: 0 if router is None else router.targets.current,
                 misled=self._misled,
             )

@@ -7,13 +7,11 @@ from functools import partial
 from typing import Any
 
 from chaos.sim.client_life import ClientLife
-from chaos.sim.group_client import AttemptShell
 from chaos.sim.loop import Timer
 from chaos.sim.network import Rpc
 from chaos.sim.planned import PlannedCall
 from chaos.sim.service import Operation, encode
 from chaos.sim.stream_client import ClientStream
-from curp.client._attempt import begin
 from rifl._client.errors import CallError
 from rifl._client.exchange import Exchange
 from rifl.core._calling.invocation import Invocation
@@ -31,7 +29,7 @@ class ClientExchange(Exchange):
         self._life = life
         self._finished = finished
         self.planned = planned
-        self._rpcs: dict[int, Rpc | AttemptShell] = {}
+        self._rpcs: dict[int, Any] = {}
         self._timer: Timer | None = None
         self.stream: ClientStream | None = None
         if planned.messages:
@@ -76,18 +74,11 @@ class ClientExchange(Exchange):
             if self.planned.unrecorded and path.knowledge.view_for(method) is not None:
                 header = path.unrecorded(header)
             else:
-                begun = begin(path, method, self.request, (header,), timeout_s)
-                if isinstance(begun, tuple):
-                    self._rpcs[number] = AttemptShell(
-                        path,
-                        begun[0],
-                        target,
-                        method,
-                        self.request,
-                        timeout_s,
-                        partial(self._over, number, target),
-                    )
-                    return
+                over = partial(self._over, number, target)
+                self._rpcs[number] = path.send(
+                    target, method, self.request, header, timeout_s, over
+                )
+                return
         metadata = () if header is None else (header,)
         self._rpcs[number] = life.world.network.call(
             life.process,
@@ -101,6 +92,9 @@ class ClientExchange(Exchange):
         )
 
     def _over(self, number: int, target: int, status: Any, reply: bytes | None) -> None:
+        if self._rpcs.pop(number, None) is None:
+            # It was cancelled.
+            return
         router = self.state.router
         if router is not None:
             router.ended(target, status)
@@ -114,11 +108,11 @@ class ClientExchange(Exchange):
 
     def cancel_attempt(self, number: int) -> None:
         """See ``Exchange``."""
-        rpc = self._rpcs.get(number)
-        if isinstance(rpc, AttemptShell):
-            rpc.cancel()
-        elif rpc is not None:
+        rpc = self._rpcs.pop(number, None)
+        if isinstance(rpc, Rpc):
             self._life.world.network.cancel(rpc)
+        elif rpc is not None:
+            rpc.cancel()
 
     def set_timer(self, at: float | None) -> None:
         """See ``Exchange``."""

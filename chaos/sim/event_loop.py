@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from asyncio import events
 from collections import deque
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from contextvars import Context, copy_context
 from typing import Any
 
@@ -129,6 +129,16 @@ class EventLoop(asyncio.AbstractEventLoop):
 
     # What the simulator does.
 
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Be the loop that runs, for a block of ``with``."""
+        before = events._get_running_loop()
+        events._set_running_loop(self)
+        try:
+            yield
+        finally:
+            events._set_running_loop(before)
+
     def forget(self) -> None:
         """End what its process left, when the run is over and judged."""
         self.process.alive = False
@@ -155,24 +165,22 @@ class EventLoop(asyncio.AbstractEventLoop):
         """Do what is ready, until nothing is."""
         self._woken = True
         ready, process = self._ready, self.process
-        before = events._get_running_loop()
-        events._set_running_loop(self)
         try:
-            for _ in range(_MOST_AT_ONCE):
-                if not ready or not process.alive:
-                    return
-                handle = ready.popleft()
-                if handle.callback is not None:
-                    try:
-                        handle.context.run(handle.callback, *handle.args)
-                    except (SystemExit, KeyboardInterrupt):
-                        raise
-                    except BaseException as error:  # noqa: BLE001 - for the run's judge
-                        self._broken(f"a callback raised {type(error).__name__}: {error}")
+            with self.running():
+                for _ in range(_MOST_AT_ONCE):
+                    if not ready or not process.alive:
+                        return
+                    handle = ready.popleft()
+                    if handle.callback is not None:
+                        try:
+                            handle.context.run(handle.callback, *handle.args)
+                        except (SystemExit, KeyboardInterrupt):
+                            raise
+                        except BaseException as error:  # noqa: BLE001 - for the run's judge
+                            self._broken(f"a callback raised {type(error).__name__}: {error}")
             raise AssertionError(f"{self.process.name} never waits")
         finally:
             self._woken = False
-            events._set_running_loop(before)
 
 
 class _Handle:

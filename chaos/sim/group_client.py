@@ -1,185 +1,135 @@
-"""Driver of the product's ``GroupAttempt``: a client's way to a group, by events."""
+"""Driver of the product's ``AioPath``: a client's way to a group, on its event loop."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import grpc
 
-from chaos.sim.loop import Process, Timer
-from chaos.sim.network import Network, Rpc
+from chaos.sim.batch_client import Channel
+from chaos.sim.event_loop import EventLoop
+from chaos.sim.network import Network
 from chaos.sim.service import METHODS, decode
 from chaos.sim.witness import FIRST_WITNESS
-from curp._core.group_call import AttemptStep
-from curp.client._attempt import OVER, GroupAttempt
+from curp.client._aio_path import AioPath
 from curp.client._caller_keys import CallerKeys
-from curp.client._group_knowledge import GroupKnowledge
 from curp.client._messages import RECORD_TIMEOUT_S
+from curp.client._record import Record
 from curp.v1 import curp_pb2 as pb
+from rifl._client.aio_status import finished_status
+from rifl._client.answers import ATTEMPT_CANCELLED, FinalStatus
 
-__all__ = ["AttemptShell", "GroupPath"]
-
-_ASK_TIMEOUT_S = 1.0
+__all__ = ["GroupPath"]
 
 
-class GroupPath:
-    """What one client knows of its group; see ``curp.client._attempt.Path``."""
+class GroupPath(AioPath):
+    """One life's. What is put in the place of the product's is a channel, and records' streams."""
 
     def __init__(
         self,
+        events: EventLoop,
         network: Network,
-        process: Process,
         current: Callable[[], int],
         *,
         misled: bool = False,
     ) -> None:
         """``misled``: its callable finds other conflict keys than the server's."""
-        self.network = network
-        self.process = process
-        self.current = current
-        self.knowledge = GroupKnowledge("fast", clock=process.clock)
+        self._events = events
+        self._network = network
         find = _elsewhere if misled else _account
-        self.keys = CallerKeys(dict.fromkeys(METHODS, find))
-        self.refresh()
+        channel: Any = Channel(events, network, "group", current)
+        keys = CallerKeys(dict.fromkeys(METHODS, find))
+        super().__init__(channel, channel, keys, "fast", events.process.clock)
 
-    def refresh(self) -> None:
-        """Ask for the configuration, unless that was just done."""
-        if not self.knowledge.may_ask(self.process.clock()):
-            return
+    def start(self, coroutine: Any) -> Any:
+        """See ``AioPath``."""
+        return self._events.create_task(coroutine)
+
+    def record(self, address: str, request: bytes) -> Record:
+        """See ``AioPath``: each record is a request of its own."""
+        record = Record(request)
 
         def ended(status: Any, reply: Any) -> None:
             answered = status.code() is grpc.StatusCode.OK
-            self.knowledge.asked(pb.GroupConfiguration.FromString(reply) if answered else None)
+            record.end(pb.RecordReply.FromString(reply).verdict if answered else None)
 
-        self.network.call(
-            self.process,
-            self.current(),
-            "group",
-            "/curp.v1.Group/Configuration",
-            (),
-            pb.ConfigurationRequest().SerializeToString(),
-            _ASK_TIMEOUT_S,
-            ended,
-        )
+        target = FIRST_WITNESS + int(address.removeprefix("witness").partition(":")[0])
+        process, method = self._events.process, "/curp.v1.Witness/Record"
+        self._network.call(process, target, "record", method, (), request, RECORD_TIMEOUT_S, ended)
+        return record
 
     def unrecorded(self, header: tuple[str, bytes]) -> tuple[str, bytes]:
         """Return the header of a call that goes to the leader alone: it has no number."""
         return header
 
-
-class AttemptShell:
-    """Drives one attempt: at the leader, and on all witnesses at once."""
-
-    def __init__(
+    def send(
         self,
-        path: GroupPath,
-        attempt: GroupAttempt,
         target: int,
         method: str,
         body: bytes,
+        header: tuple[str, bytes],
         timeout_s: float | None,
         on_end: Callable[[Any, Any], None],
-    ) -> None:
-        self._path = path
-        self._attempt = attempt
-        self._on_end = on_end
+    ) -> Any:
+        """Send an attempt at a call; what can be cancelled. ``on_end(status, reply)``."""
+        to_leader: list[_Sent] = []
+
+        def inner(body: bytes, *, metadata: Any, timeout: float | None) -> _Sent:
+            sent = _Sent(self._network)
+            sent.rpc = self._network.call(
+                self._events.process, target, "call", method, metadata, body, timeout, sent.end
+            )
+            to_leader.append(sent)
+            return sent
+
+        def over(call: Any) -> None:
+            status = finished_status(call)
+            on_end(status, to_leader[0].reply if status.code() is grpc.StatusCode.OK else None)
+
+        with self._events.running():
+            call = self.unary_unary(method, inner)(body, metadata=(header,), timeout=timeout_s)
+        call.add_done_callback(over)
+        return call
+
+
+class _Sent:
+    """What gRPC's call is to a path: one attempt at the leader."""
+
+    def __init__(self, network: Network) -> None:
+        self.rpc: Any = None
+        self.reply: Any = None
+        self._network = network
         self._status: Any = None
-        self._reply: Any = None
-        self._over = False
-        self._asked = False
-        self._timer: Timer | None = None
-        self._unheard = set(attempt.view.witnesses)
-        limit_s = RECORD_TIMEOUT_S if timeout_s is None else min(timeout_s, RECORD_TIMEOUT_S)
-        call = partial(path.network.call, path.process)
-        self._rpcs: list[Rpc] = [
-            call(
-                FIRST_WITNESS + int(address.removeprefix("witness").partition(":")[0]),
-                "record",
-                "/curp.v1.Witness/Record",
-                (),
-                attempt.record,
-                limit_s,
-                partial(self._recorded, address),
-            )
-            for address in attempt.view.witnesses
-        ]
-        self._rpcs.append(
-            call(target, "call", method, (attempt.entry,), body, timeout_s, self._answered)
-        )
+        self._callbacks: list[Callable[[Any], None]] = []
 
-    def cancel(self) -> None:
-        """Give the attempt up; no process is told."""
-        self._over = True
-        if self._timer is not None:
-            self._timer.cancel()
-        for rpc in self._rpcs:
-            self._path.network.cancel(rpc)
+    def end(self, status: Any, reply: Any) -> None:
+        """Take its answer."""
+        self._status, self.reply = status, reply
+        for each in self._callbacks:
+            each(self)
 
-    def _recorded(self, witness: str, status: Any, reply: Any) -> None:
-        if self._over:
-            return
-        self._unheard.discard(witness)
-        if status.code() is grpc.StatusCode.OK:
-            verdict = pb.RecordReply.FromString(reply).verdict
-            step = self._attempt.witness_answered(witness, verdict)
-        else:
-            step = self._attempt.witness_failed(witness)
-        self._attempt.look()
-        self._take(step)
+    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
+        """Call back at the end, which is not here yet."""
+        self._callbacks.append(callback)
 
-    def _answered(self, status: Any, reply: Any) -> None:
-        if self._over:
-            return
-        self._status, self._reply = status, reply
-        step = self._attempt.leader_answered(status)
-        if step is AttemptStep.WAIT:
-            patience_s = self._attempt.patience_s()
-            self._timer = self._path.process.after(patience_s, self._patience_over)
-        self._take(step)
+    def cancel(self) -> bool:
+        """Give it up; its server goes on with it."""
+        if self._status is not None:
+            return False
+        self._network.cancel(self.rpc)
+        self.end(ATTEMPT_CANCELLED, None)
+        return True
 
-    def _patience_over(self) -> None:
-        if not self._over:
-            self._take(self._attempt.patience_over(self._unheard))
+    def __getattr__(self, name: str) -> Any:
+        """Return what asks for a part of its status, as a coroutine."""
+        if name not in dir(FinalStatus):
+            raise AttributeError(name)
 
-    def _take(self, step: AttemptStep) -> None:
-        if step is AttemptStep.SYNC:
-            self._ask()
-        elif step in OVER:
-            self._end(step)
+        async def found() -> Any:
+            return getattr(self._status, name)()
 
-    def _ask(self) -> None:
-        if self._asked:
-            return
-        self._asked = True
-        request, left_s = self._attempt.ask()
-
-        def ended(status: Any, reply: Any) -> None:
-            answered = status.code() is grpc.StatusCode.OK
-            if not self._over:
-                told = pb.SyncReply.FromString(reply) if answered else None
-                self._take(self._attempt.sync_answered(told))
-
-        self._rpcs.append(
-            self._path.network.call(
-                self._path.process,
-                self._path.current(),
-                "group",
-                "/curp.v1.Group/Sync",
-                (),
-                request.SerializeToString(),
-                left_s,
-                ended,
-            )
-        )
-
-    def _end(self, step: AttemptStep) -> None:
-        self.cancel()
-        self._attempt.end(step)
-        status = self._attempt.error(step, self._status) or self._status
-        final = step is AttemptStep.FINAL and status.code() is grpc.StatusCode.OK
-        self._on_end(status, self._reply if final else None)
+        return found
 
 
 def _account(request: bytes) -> list[str]:

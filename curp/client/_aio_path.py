@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import time
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -39,9 +40,10 @@ class AioPath:
         connect: Connect[grpc.aio.Channel],
         keys: CallerKeys,
         group_path: str = DEFAULT_GROUP_PATH,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Ask for the configuration; what is sent before it is there is synced."""
-        self.knowledge = GroupKnowledge(group_path)
+        self.knowledge = GroupKnowledge(group_path, clock=clock)
         self.keys = keys
         self._connect = connect
         self._closed = False
@@ -88,7 +90,7 @@ class AioPath:
         """Ask for the configuration, unless that was just done; of all targets, for the leader."""
         if self._search.possible:
             self._search.missed()
-        elif self.knowledge.may_ask(time.monotonic()):
+        elif self.knowledge.may_ask(self.knowledge.clock()):
             contextvars.Context().run(self.start, self._refresh())
 
     def start(self, coroutine: Any) -> asyncio.Task[None]:
