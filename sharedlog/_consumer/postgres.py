@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -21,7 +21,7 @@ from sharedlog._consumer.call_rows import CALLS, CallRows
 from sharedlog._consumer.configuring import Configure
 from sharedlog._consumer.joined_append import Held, JoinedAppend
 from sharedlog._consumer.lending import handler_ended
-from sharedlog._consumer.postgres_session import Looks, opened
+from sharedlog._consumer.postgres_session import StoreSession, opened
 from sharedlog._consumer.savepoints import sql_savepoint
 from sharedlog._consumer.sqlalchemy import Alchemy
 from sharedlog._consumer.tables import POSTGRES, Execute, Table
@@ -56,10 +56,8 @@ def commit_with(
     """
     if append.commit is None:
         raise AssertionError("it is in the log")
-    cursor = psycopg.Cursor(connection, row_factory=tuple_row)
     try:
-        cursor.execute(commits.ending(append.commit), prepare=False)
-        lsns = commits.lsns(cursor)
+        lsns = commits.lsns(send(connection, commits.ending(append.commit)))
     except psycopg.Error as error:
         found = commits.refusal(error, append.commit)
         if isinstance(found, Refused):
@@ -143,7 +141,8 @@ class PostgresLane:
         self._settings: tuple[tuple[str, bytes], ...] = ()
         # What the server calls our session.
         self._session = ""
-        self._looks: Looks | None = None
+        # Of the newest connection.
+        self._look: Callable[[psycopg.Connection[Any]], None] | None = None
         # The SQLSTATE of what a statement failed by last in the transaction that runs.
         self._failed_by: str | None = None
         # What each transaction begins with behind a pooler.
@@ -380,7 +379,7 @@ class PostgresLane:
         """
         with self._errors():
             if self._aside is None:
-                self._aside = opened(self._url).connection
+                self._aside = self._connected().connection
             with self._aside.cursor(row_factory=tuple_row) as cursor:
                 yield lambda statement, given: cursor.execute(statement.encode(), given)
 
@@ -446,20 +445,23 @@ class PostgresLane:
     def _opened(self) -> psycopg.Connection[Any]:
         if self._connection is None:
             # One that became weak is waited for.
-            refused = NotDurable if self._looks is None else StoreAway
-            found = opened(self._url, refused, self._configure, self._waits_ms)
-            connection, self._session, _, self._settings, self._beginning = found
+            refused = NotDurable if self._look is None else StoreAway
+            found = self._connected(refused, self._configure, self._waits_ms)
+            connection, self._session, _, self._look, self._settings, self._beginning = found
             self._shared.sessions |= {self._session} - {""}
             self._row_factory, connection.row_factory = connection.row_factory, tuple_row
-            self._looks = Looks(self._url)
             connection.cursor_factory = HandlerCursor
             # The session is the parent's, whatever a handler's child has kept of it.
             refuse_in_children(connection, forked)
             connection.raised = self._note
             self._connection = connection
-        elif self._looks is not None:
-            self._looks.again(self._connection)
+        elif self._look is not None:
+            self._look(self._connection)
         return self._connection
+
+    def _connected(self, *how: Any) -> StoreSession:
+        """Open a session, as ``opened``."""
+        return opened(self._url, *how)
 
 
 def _closed(connection: psycopg.Connection[Any]) -> bool:

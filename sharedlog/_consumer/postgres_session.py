@@ -67,12 +67,13 @@ class StoreSession(NamedTuple):
     ``name``: empty behind a pooler, which lends the session to others, too. ``pooled``: the next
     transaction may have another one, and each is told by itself to wait for the disk.
     ``settings``: the first values of what handlers may change. ``beginning``: what each
-    transaction of a pooled one begins with.
+    transaction of a pooled one begins with. ``look``: called with the connection before each use.
     """
 
     connection: NotedConnection
     name: str
     pooled: bool
+    look: Callable[[psycopg.Connection[Any]], None]
     settings: tuple[tuple[str, bytes], ...] = ()
     beginning: bytes = b""
 
@@ -80,8 +81,8 @@ class StoreSession(NamedTuple):
 class Looks:
     """Looks now and then at a server while its session is open: does it keep what it commits?"""
 
-    def __init__(self, url: str) -> None:
-        self._address = _Address.parse(url, schema="public")
+    def __init__(self, address: PostgresAddress) -> None:
+        self._address = address
         self._at = time.monotonic() + _LOOK_EVERY_S
 
     def again(self, connection: psycopg.Connection[Any]) -> None:
@@ -104,6 +105,7 @@ def opened(
     how long a statement waits for a lock, at most; 0: as the server says.
     """
     address = _Address.parse(url, schema="public")
+    look = Looks(address).again
     connection = connect_as(NotedConnection, address)
     try:
         for weak in check_durability(connection, address, _TABLES, refused):
@@ -117,7 +119,7 @@ def opened(
         with connection.cursor(row_factory=tuple_row) as cursor:
             row = cursor.execute(_LOOK).fetchone()
             if row is None:
-                return StoreSession(connection, "", pooled=True, beginning=_SYNCED)
+                return StoreSession(connection, "", True, look, beginning=_SYNCED)
             pid, name, statement_ms, lock_ms = row
             pooled = connection.info.backend_pid != pid
             if pooled:
@@ -134,9 +136,9 @@ def opened(
         connection.close()
         raise
     if not pooled:
-        return StoreSession(connection, str(name), pooled, settings)
+        return StoreSession(connection, str(name), pooled, look, settings)
     waits = _lock_timeout(statement_ms, lock_ms, waits_ms).replace(b"SET ", b"SET LOCAL ")
-    return StoreSession(connection, "", pooled, settings, _SYNCED + b"; " + waits)
+    return StoreSession(connection, "", pooled, look, settings, _SYNCED + b"; " + waits)
 
 
 def _lock_timeout(statement_ms: int, lock_ms: int, waits_ms: int) -> bytes:

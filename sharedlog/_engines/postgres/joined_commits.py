@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import psycopg
@@ -84,15 +84,10 @@ class JoinedCommits:
         )
         return "; ".join(statements).encode()
 
-    def lsns(self, cursor: psycopg.Cursor[Any]) -> Lsns:
-        """Return which a commit got, as a cursor was answered that has sent ``ending``."""
-        found = None
-        while cursor.nextset():
-            if cursor.description is not None:
-                found = cursor.fetchone()
-        if found is None:
-            raise AssertionError("a commit is answered with a row")
-        return Lsns(*found[:2])
+    def lsns(self, results: Sequence[Any]) -> Lsns:
+        """Return which a commit got, by libpq's results of ``ending``: the last is COMMIT's."""
+        first, last = (int(results[-2].get_value(0, at)) for at in range(2))
+        return Lsns(first, last)
 
     def refusal(self, error: psycopg.Error, commit: Commit) -> Exception | None:
         """Return what refused a commit, ``Refused`` too; None: it was something else of it."""

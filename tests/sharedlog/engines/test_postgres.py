@@ -10,6 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from _rifl_ground.postgres.marked import send
 from sharedlog._core.commit import Commit, Condition, NewEntry, Put, Refused, Stamp
 from sharedlog._core.errors import (
     CorruptLog,
@@ -295,13 +296,12 @@ def test_a_commit_that_ends_a_stores_transaction_does_not_go_on_from_a_changed_k
     joined = engine.joined_commits
 
     def ended():
-        with logs.server.connect() as connection, connection.cursor() as cursor:
+        with logs.server.connect() as connection:
             connection.execute("SELECT 1")
             try:
-                cursor.execute(joined.ending(step))
+                return joined.lsns(send(connection, joined.ending(step)))
             except psycopg.Error as error:
                 return joined.refusal(error, step)
-            return joined.lsns(cursor)
 
     assert ended() == (1, 1)
     assert engine.get(("at",)) == {"at": b"x" + (1).to_bytes(8, "big")}
