@@ -51,7 +51,7 @@ help:
 SAYS_base := rifl and rich, 60 MB
 SAYS_redis := a client of Redis, 65 MB
 SAYS_postgres := a client of PostgreSQL, 75 MB
-SAYS_chaos := the simulator's needs, 70 MB
+SAYS_chaos := the simulator's needs, 85 MB
 SAYS_faults := clients of Redis, PostgreSQL, MariaDB and Toxiproxy, 90 MB
 SAYS_spark := PySpark and Arrow, 900 MB
 SAYS_flights := PySpark, Arrow and the data of flights, 910 MB

@@ -13,9 +13,9 @@ from typing import Any
 
 from chaos.sim.consumer.server_store import ServerStore
 from chaos.sim.consumer.sqlite_store import FileStore
-from chaos.sim.faults import Point
 from sharedlog._consumer import tables
 from sharedlog._consumer.running import Runner
+from sharedlog._consumer.tables import POSTGRES
 from sharedlog._core import homes, named, sweeping
 from sharedlog._core.commit import Condition
 from sharedlog._core.consumer import holding, in_log, keeping, snapshots
@@ -90,7 +90,8 @@ def read_before_fenced() -> _Patch:
             return work(execute)
 
     def from_server(self: ServerStore, work: Callable[[Any], Any]) -> Any:
-        return self.carry(Point.STORE_TAKEN, work)
+        with self._working() as execute:
+            return work(lambda statement, given: execute(POSTGRES.of(statement), given))
 
     return _together(breaking(FileStore, from_file), breaking(ServerStore, from_server))
 

@@ -9,9 +9,9 @@ its log, its store and services, and the processes that die.
   ``names``: those of streams.
 - ``process``: one of the consumer's, through its lives; ``handler``: what its functions do.
 - ``strands``: its threads; ``engine``: its way to the log; ``wire``: to a server.
-- ``database``: the user's tables; ``sqlite_store``, ``server_store``: the ways to it;
-  ``redis_store``: the way to a Redis, ``redis_data``: that; ``log_state``: the state that the log
-  has in their place.
+- ``database``: the user's tables; ``sqlite_store``: the way to them in a file, ``server_store``:
+  to them at a server, ``sql_server``: that; ``redis_store``: the way to a Redis, ``redis_data``:
+  that; ``log_state``: the state that the log has in their place.
 - ``service``: what handlers call; ``operator``: who lets shards go on.
 - ``judge``: one run over what was committed; ``counting``: attempts of what fails; ``run``: one
   schedule.

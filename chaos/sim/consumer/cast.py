@@ -14,6 +14,7 @@ from chaos.sim.consumer.names import CONSUMER, TAGS
 from chaos.sim.consumer.redis_store import RedisDatabase, opened
 from chaos.sim.consumer.server_store import ServerStore
 from chaos.sim.consumer.service import Service
+from chaos.sim.consumer.sql_server import SqlServer
 from chaos.sim.consumer.sqlite_store import FileStore
 from chaos.sim.consumer.stage import Acting, Setup, Stage
 from chaos.sim.consumer.wire import Wire
@@ -43,7 +44,8 @@ class ConsumerCast(Stage):
         # The ways to the store and to the service that is called.
         self.store_wire = Wire(self, 0.4)
         self.service = Service(self)
-        self.database = RedisDatabase() if setup.store == "redis" else Database()
+        kinds = {"redis": RedisDatabase, "postgres": SqlServer}
+        self.database: Any = kinds.get(setup.store, Database)()
         # Lives of processes, by what names each among those of the consumer. They are of one
         # machine, where the end of one is evident, or each is of its own.
         self.members: dict[str, Process] = {}

@@ -1,7 +1,7 @@
 """Model of the world: a consumer's database of SQL, with the user's tables and the consumer's own.
 
 It is one of SQLite, in memory: what the product writes are its own statements. What lies between
-it and the processes is simulated (``sqlite_store``, ``server_store``).
+it and the processes is simulated (``sqlite_store``, ``sql_server``).
 """
 
 from __future__ import annotations
@@ -48,8 +48,6 @@ class Database:
         self._connection = self._seen = self._opened(sqlite3.Connection)
         for each in (self.table.create, self.calls.create, *_TABLES):
             self._connection.execute(each)
-        # Sessions that another process has ended.
-        self.ended: set[str] = set()
         # Who looks at what each commit has made of it.
         self.watchers: list[Callable[[], None]] = []
         self._copy: sqlite3.Connection | None = None

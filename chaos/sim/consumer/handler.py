@@ -28,7 +28,7 @@ class Functions:
         places: dict[str, Any] = {
             "log": _InLog(),
             "redis": _InRedis(),
-            "sqlite": _InFile(),
+            "sqlite": _InTables(),
             "postgres": _InTables(),
         }
         self._place = places[cast.setup.store]
@@ -94,21 +94,6 @@ def output_of(body: str, number: int, chain: str) -> str:
 
 class _InTables:
     """Effects in the user's tables."""
-
-    def chain(self, effects: Effects, shard: str) -> str:
-        return str(effects.connection.chain(shard))
-
-    def write(
-        self, effects: Effects, shard: str, body: str, chain: str, answers: list[str]
-    ) -> None:
-        effects.connection.effect(shard, body, chain, answers)
-
-    def tick(self, effects: Effects, shard: str) -> int:
-        return int(effects.connection.tick(shard))
-
-
-class _InFile:
-    """Effects in the user's tables, by SQL."""
 
     def chain(self, effects: Effects, shard: str) -> str:
         statement = "SELECT chain FROM effect WHERE shard = ? ORDER BY id DESC LIMIT 1"

@@ -8,11 +8,13 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from unittest.mock import patch
 
+from _rifl_ground.postgres import marked
 from chaos.sim.consumer.cast import ConsumerCast
 from chaos.sim.consumer.judge import Judge
 from chaos.sim.consumer.operator import Operator
 from chaos.sim.consumer.process import ConsumerProcess
 from chaos.sim.consumer.schedule import setup_of
+from chaos.sim.consumer.server_store import sent
 from chaos.sim.faults import ALL, Fault, PlannedFault, Point
 from chaos.sim.log.course import Actor, count
 from chaos.sim.log.keeper import Sweeping, Trimmer
@@ -269,6 +271,8 @@ def _scaled(cast: ConsumerCast) -> Iterator[None]:
     with ExitStack() as stack:
         for module in (sharing, working):
             stack.enter_context(patch.object(module, "_now_us", now_us))
+        # What libpq would send a simulated server answers.
+        stack.enter_context(patch.object(marked, "execute", sent))
         # So that there are snapshots, of several pieces.
         stack.enter_context(patch.object(in_log, "_SINCE_BYTES", 1500))
         stack.enter_context(patch.object(snapshots, "_PIECE_BYTES", 600))

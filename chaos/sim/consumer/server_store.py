@@ -1,296 +1,209 @@
-"""Model of the world: a server of SQL as PostgreSQL's, and a process's way to it."""
+"""Driver of the product's ``PostgresLane`` and of psycopg's connections, whose messages travel.
+
+What is put in the place of the product's is what libpq has of a connection: the server at the other
+end is ``SqlServer``.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, TypeVar
+from functools import partial
+from typing import Any
 
-from _rifl_ground.loans import Loan
-from chaos.sim.consumer.database import Database
+import psycopg
+from psycopg.pq import ConnStatus, TransactionStatus
+
+from _rifl_ground.postgres.marked import send
 from chaos.sim.consumer.engine import SimulatedEngine
-from chaos.sim.consumer.stage import Acting, Stage
+from chaos.sim.consumer.names import CONSUMER
+from chaos.sim.consumer.sql_server import Answer, ServerSession, SqlServer
+from chaos.sim.consumer.stage import Acting, Pointed, Stage
 from chaos.sim.consumer.wire import Lost, Wire
 from chaos.sim.faults import Fault, Point
-from sharedlog._consumer.joined_append import Held, JoinedAppend
-from sharedlog._core.commit import Refused
-from sharedlog._core.consumer.asked import Failed, Unit
-from sharedlog._core.consumer.calls import HandlerCall
-from sharedlog._core.consumer.checkpoint import Checkpoint
-from sharedlog._core.consumer.members import Gone
-from sharedlog._core.errors import StoreAway
-from sharedlog._core.position import Position
-from sharedlog._core.steps import Rule
-from sharedlog._engines.driving import do
+from sharedlog._consumer.postgres import HandlerCursor, PostgresLane
+from sharedlog._consumer.postgres_session import NotedConnection, StoreSession
+from sharedlog._core.commit import Commit, Refused
+from sharedlog._core.steps import Lsns, Rule
 
-__all__ = ["Connection", "ServerStore"]
+__all__ = ["ServerStore", "sent"]
 
-_T = TypeVar("_T")
+# How long a server has a session whose client is gone, at most.
+_NOTICED_S = 1.0
 
 
-class Connection:
-    """What handlers write with: what they wrote is there once the consumer commits it."""
+class ServerStore(Pointed, PostgresLane):
+    """The store of one life of a process."""
 
-    def __init__(self, store: ServerStore) -> None:
-        self._store = store
-        self.begin()
-
-    def begin(self) -> None:
-        """Begin a transaction: what was written is not there."""
-        self.statements: list[tuple[str, tuple[Any, ...]]] = []
-        self._chains: dict[str, str] = {}
-        self._ticks: dict[str, int] = {}
-
-    def chain(self, shard: str) -> str:
-        """Return what a shard's effects hash to."""
-        if shard not in self._chains:
-            found = self._store.reads(lambda database: database.chain(shard))
-            self._chains[shard] = found
-        return self._chains[shard]
-
-    def effect(self, shard: str, body: str, chain: str, answers: list[str]) -> None:
-        """Write what a message does."""
-        self._store.writes += 1
-        self._chains[shard] = chain
-        self.statements.append(
-            (
-                "INSERT INTO effect (shard, body, chain, answers) VALUES (?, ?, ?, ?)",
-                (shard, body, chain, json.dumps(answers)),
-            )
-        )
-
-    def tick(self, shard: str) -> int:
-        """Count a timer's time, and return the count."""
-        self._store.writes += 1
-        if shard not in self._ticks:
-            self._ticks[shard] = self._store.reads(lambda database: database.ticks(shard))
-        self._ticks[shard] += 1
-        count = self._ticks[shard]
-        self.statements.append(("INSERT OR REPLACE INTO tick VALUES (?, ?)", (shard, count)))
-        return count
-
-
-class _Store:
-    """See ``sharedlog._consumer.store.Store``: what both have."""
-
-    def __init__(self, cast: Stage, actor: Acting, database: Database, wire: Wire) -> None:
+    def __init__(self, cast: Stage, actor: Acting, database: SqlServer, wire: Wire) -> None:
         self._cast = cast
-        self._wire = wire
         self._actor = actor
-        self._process = actor.process
         self._database = database
-        # One of the process's, as a driver's is.
-        self._connection: Connection | None = None
-        self._transaction: Connection | None = None
-        # Of statements that handlers wrote.
-        self.writes = 0
-        # Where the log is in the database: what is appended by the next commit, and what keys of
-        # it hold since the last one.
-        self._append: JoinedAppend | None = None
-        self._known: dict[str, Held] = {}
+        self._wire = wire
+        with self.about(Point.STORE_TAKEN):
+            super().__init__("postgresql://simulated", CONSUMER)
 
-    def note(self, tag: str, number: int, attempts: int) -> None:
-        """See ``Store``."""
-        table = self._database.table
-        self.carry(Point.NOTE, lambda execute: table.note(execute, tag, number, attempts))
-
-    def rewind(self, tag: str, number: int, epoch: int, position: Position | None) -> None:
-        """See ``Store``."""
-
-        def work(execute: Any) -> None:
-            self._database.table.rewind(execute, tag, number, epoch, position)
-            self._database.calls.forget(execute, tag)
-
-        self.carry(Point.STORE_TAKEN, work)
-
-    def calls(self, tag: str) -> Sequence[HandlerCall]:
-        """See ``Store``."""
-        calls = self._database.calls
-        return self.carry(Point.STORE_TAKEN, lambda execute: calls.read(execute, tag))
-
-    def intend(self, tag: str, number: int, call: HandlerCall) -> None:
-        """See ``Store``."""
-
-        def work(execute: Any) -> None:
-            if not self._database.calls.intend(execute, tag, number, call):
-                raise self._database.table.fenced(execute, tag, number)
-
-        self.carry(Point.INTENDED, work, apart=True)
-
-    def answered(self, tag: str, number: int, call: HandlerCall) -> None:
-        """See ``Store``."""
-
-        def work(execute: Any) -> None:
-            if not self._database.calls.answered(execute, tag, number, call):
-                raise self._database.table.fenced(execute, tag, number)
-
-        self.carry(Point.ANSWER_KEPT, work, apart=True)
-
-    def append(self, tag: str, append: Rule[Any]) -> None:
-        """Have an append be in the transaction that runs, as the product's own stores do."""
+    def append(self, tag: str, append: Rule[Any]) -> None:  # type: ignore[override]
+        """Have an append be in the transaction that runs: the log is in the database."""
         engine: Any = SimulatedEngine(self._cast, self._actor)
-        held = self._known.pop(tag, None)
-        self._append = JoinedAppend(lambda step: do(engine, step), append, held)
+        engine.joined_commits = _JoinedCommits()
+        super().append(engine, tag, append)
 
-    def commit(self, tag: str, checkpoint: Checkpoint, _: Sequence[Unit] = ()) -> None:
-        """See ``Store``."""
-        append, self._append = self._append, None
-        self._known.pop(tag, None)
-        transaction, self._transaction = self._transaction, None
-        statements = [] if transaction is None else transaction.statements
-        database = self._database
+    def carry(self, session: ServerSession, message: bytes, given: Any) -> list[Answer]:
+        """Have the server answer a message; raises psycopg's errors."""
+        cast, point = self._cast, self.point
+        append = None
+        if isinstance(message, _Ending):
+            commit, process = message.commit, self._actor.process
+            append = partial(cast.server.at_once, process, commit, Point.NAMED)
 
-        def work(execute: Any) -> Held | None:
-            for statement, given in statements:
-                execute(statement, given)
-            database.table.move(execute, tag, checkpoint)
-            if checkpoint.position is not None:
-                database.calls.passed(execute, tag, checkpoint.position)
-            # The last: what is behind it does not fail.
-            return None if append is None else self._appended(append)
+        def full() -> bool:
+            found = cast.full_until > cast.loop.now
+            if found:
+                cast.coverage.hit(Fault.FULL_DISK, point)
+            return found
 
+        return [self._asked(partial(self._database.ask, session, message, given, full, append))]
+
+    def leave(self, session: ServerSession) -> None:
+        """Have the server find out, in a while, that a client is gone."""
+        after_s = _NOTICED_S * self._cast.random.random()
+        self._cast.loop.after(after_s, self._database.end_session, session.name)
+
+    def _asked(self, do: Any) -> Any:
         try:
-            held = self.carry(Point.STORE_COMMIT, work)
-        except Refused as refused:
-            if append is None:
-                raise
-            raise append.refused(refused) from refused
-        if held is not None:
-            self._known[tag] = held
+            return self._wire.ask(self._actor, self.point, do)
+        except Lost as error:
+            raise psycopg.OperationalError("the store does not answer") from error
 
-    def _appended(self, append: JoinedAppend) -> Held | None:
-        """Append, in the moment in which the store's transaction is committed."""
-        if append.commit is None:
-            return None
-        server = self._cast.server
-        return append.left(server.at_once(self._process, append.commit, Point.NAMED))
+    def _connected(self, *_: Any) -> StoreSession:
+        session = self._asked(self._database.begin_session)
+        connection = _Connection(_End(self, session))
+        return StoreSession(connection, session.name, pooled=False, look=lambda _: None)
 
-    def carry(self, point: Point, work: Callable[[Any], _T], *, apart: bool = False) -> _T:
-        """Do something in a transaction; raises ``StoreAway``."""
-        raise NotImplementedError
-
-    def _begun(self, new: Connection) -> Connection:
-        connection = self._connection = self._connection or new
-        connection.begin()
-        self._transaction = connection
+    def _opened(self) -> psycopg.Connection[Any]:
+        connection = super()._opened()
+        connection.cursor_factory = _HandlersCursor
         return connection
 
-    def lend(self, loan: Loan) -> Connection | None:
-        """See ``Store``."""
-        del loan
-        return self._connection
 
-    def take_back(self) -> None:
-        """Handlers leave nothing running."""
+class _End:
+    """What libpq has of a connection: a client's end of it."""
 
-    def sqlalchemy(self) -> Any:
-        """There is none."""
-        raise AssertionError("no rule asks for it")
+    def __init__(self, store: ServerStore, session: ServerSession) -> None:
+        self.status = ConnStatus.OK
+        self.message = b""
+        self._store = store
+        self._session = session
 
-    def savepoint(self) -> NoReturn:
-        """There is none."""
-        raise AssertionError("no rule asks for it")
+    @property
+    def transaction_status(self) -> TransactionStatus:
+        """As the last answer has told."""
+        if self.status is ConnStatus.BAD:
+            return TransactionStatus.UNKNOWN
+        if self._session.failed:
+            return TransactionStatus.INERROR
+        runs = self._session.written is not None
+        return TransactionStatus.INTRANS if runs else TransactionStatus.IDLE
 
-    def intact(self) -> None:
-        """Handlers leave transactions alone."""
+    def send_query(self, message: bytes) -> None:
+        """Take a message without parameters, which ``sent`` hands on."""
+        self.message = message
 
-    def judge(self, error: BaseException) -> bool:
-        """See ``Store``: what it raises says so itself."""
-        return True
+    def carry(self, message: bytes, given: Any) -> list[Answer]:
+        """Send a message, and wait for its answer."""
+        try:
+            return self._store.carry(self._session, message, given)
+        except psycopg.OperationalError as error:
+            if error.sqlstate is None or error.sqlstate.startswith("57P"):
+                self.finish()
+            raise
 
-    def close(self) -> None:
-        """See ``Store``."""
-        self.rollback()
+    def finish(self) -> None:
+        """Close it; idempotent."""
+        if self.status is ConnStatus.OK:
+            self.status = ConnStatus.BAD
+            self._store.leave(self._session)
+
+
+def sent(end: _End) -> tuple[bytes, tuple[()]]:
+    """Return what ``psycopg.generators.execute`` would send: ``_Connection`` waits for it."""
+    return end.message, ()
+
+
+class _Travelling(psycopg.Connection[Any]):
+    """Whose messages travel, and whose thread parks."""
+
+    def __init__(self, end: Any) -> None:
+        super().__init__(end)
+        self.cursor_factory = _Cursor
+
+    def wait(self, asked: Any, *_: Any, **__: Any) -> Any:
+        """Send what is given, and wait until it is answered."""
+        end: Any = self.pgconn
+        return end.carry(*asked)
 
     def rollback(self) -> None:
-        """See ``Store``."""
-        self._transaction = None
-        self._append = None
+        """Roll back what is open."""
+        if self.info.transaction_status is not TransactionStatus.IDLE:
+            send(self, b"ROLLBACK")
 
-    def full(self, point: Point) -> None:
-        """Raise where there is no room."""
-        if self._cast.full_until > self._cast.loop.now:
-            self._cast.coverage.hit(Fault.FULL_DISK, point)
-            raise Failed("disk full", counts=False)
+    def __del__(self, *_: Any) -> None:
+        """Say nothing: its process was killed."""
 
 
-class ServerStore(_Store):
-    """As PostgreSQL's: requests and answers travel, and a session may be ended by who takes over.
+class _Connection(NotedConnection, _Travelling):
+    """The product's."""
 
-    What waits for locks there is done in one moment here: a commit is there, or it is not.
-    """
 
-    def __init__(self, cast: Stage, actor: Acting, database: Database, wire: Wire) -> None:
-        super().__init__(cast, actor, database, wire)
-        self._session = self._lost = ""
+class _Cursor(psycopg.Cursor[Any]):
+    """Whose statements travel, and whose rows are what was answered."""
 
-    def take(self, tag: str, number: int, *, gone: Gone, anew: bool) -> Checkpoint:
-        """See ``Store``, and ``PostgresStore``, in whose order this is done."""
-        table = self._database.table
-        self._known.pop(tag, None)
-        before = self.carry(Point.STORE_TAKEN, lambda execute: table.session(execute, tag))
-        for each in sorted({self._lost, before if gone else ""} - {""}):
-            self._end(each)
-        self._lost = ""
-        session = self._opened()
-        return self.carry(
-            Point.STORE_TAKEN,
-            lambda execute: table.take(execute, tag, number, gone=gone, anew=anew, session=session),
-        )
+    def __init__(self, connection: Any, **_: Any) -> None:
+        self._conn = connection
+        self._closed = False
+        self._rows: list[tuple[Any, ...]] = []
 
-    def _end(self, session: str) -> None:
-        ended = self._database.ended
-        self.carry(Point.STORE_TAKEN, lambda _: ended.add(session))
+    def execute(self, query: Any, given: Any = (), **_: Any) -> Any:
+        """See ``psycopg.Cursor``."""
+        statement = query if isinstance(query, bytes) else query.encode()
+        (answer,) = self._conn.wait((statement, given))
+        self._rows, self._rowcount = list(answer.rows), answer.rowcount
+        return self
 
-    def written(self) -> None:
-        """See ``Store``."""
+    def fetchone(self) -> Any:
+        """See ``psycopg.Cursor``."""
+        return self._rows.pop(0) if self._rows else None
 
-    def suspend(self) -> None:
-        """See ``Store``."""
+    def fetchall(self) -> Any:
+        """See ``psycopg.Cursor``."""
+        return self._rows
 
-    def resume(self, *, read: bool) -> None:
-        """See ``Store``."""
+    def close(self) -> None:
+        """See ``psycopg.Cursor``."""
 
-    def begin(self) -> Connection:
-        """See ``Store``."""
-        self._opened()
-        return self._begun(Connection(self))
 
-    def reads(self, read: Callable[[Database], _T]) -> _T:
-        """Read, for a handler."""
-        return self._ask(Point.HANDLER, lambda: read(self._database), self._opened())
+class _HandlersCursor(HandlerCursor, _Cursor):
+    """The product's."""
 
-    def carry(self, point: Point, work: Callable[[Any], _T], *, apart: bool = False) -> _T:
-        """See ``_Store``; ``apart``: in a session of its own, which is never ended."""
 
-        def do() -> _T:
-            self.full(point)
-            return self._database.carry(work)
+class _Ending(bytes):
+    """A COMMIT, with a commit of the log's."""
 
-        return self._ask(point, do, "" if apart else self._opened())
+    commit: Commit
 
-    def _ask(self, point: Point, do: Callable[[], _T], session: str) -> _T:
-        def unless_ended() -> _T:
-            if session in self._database.ended:
-                raise StoreAway("the session was ended")
-            return do()
 
-        try:
-            found: _T = self._wire.ask(self._actor, point, unless_ended)
-        except Lost as error:
-            self._gone()
-            raise StoreAway("the store does not answer") from error
-        except StoreAway:
-            self._gone()
-            raise
-        return found
+class _JoinedCommits:
+    """See ``JoinedCommits``: what ends a transaction is the model's, and no SQL."""
 
-    def _gone(self) -> None:
-        self._lost, self._session = self._session or self._lost, ""
-        self._transaction = None
+    def ending(self, commit: Commit) -> bytes:
+        """Return what ends a transaction with a commit."""
+        message = _Ending(b"COMMIT")
+        message.commit = commit
+        return message
 
-    def _opened(self) -> str:
-        if not self._session:
-            self._cast.sessions += 1
-            self._session = f"s{self._cast.sessions}"
-        return self._session
+    def lsns(self, results: list[Any]) -> Lsns:
+        """Return which it got."""
+        return Lsns(*results[-1].rows)
+
+    def refusal(self, error: psycopg.Error, _: Commit) -> Exception | None:
+        """Return what refused it."""
+        return error.__cause__ if isinstance(error.__cause__, Refused) else None

@@ -7,8 +7,7 @@ file's lock, and for the disk as it commits, where faults strike.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,13 @@ from _rifl_ground.sqlite.guard import FileGuard
 from chaos.sim.consumer.database import Database
 from chaos.sim.consumer.engine import SimulatedEngine
 from chaos.sim.consumer.names import CONSUMER
-from chaos.sim.consumer.stage import Acting, Stage
+from chaos.sim.consumer.stage import Acting, Pointed, Stage
 from chaos.sim.consumer.wire import Wire
 from chaos.sim.faults import Fault, Point
 from sharedlog._consumer.joined_append import Held, JoinedAppend
 from sharedlog._consumer.sqlite import BEGIN, COMMIT, HandlersConnection, SqliteLane
 from sharedlog._core.commit import Refused
 from sharedlog._core.consumer.asked import Unit
-from sharedlog._core.consumer.calls import HandlerCall
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.steps import Rule
 from sharedlog._engines.driving import do
@@ -35,7 +33,7 @@ _BUSY_S, _AGAIN_S = 5.0, 0.003
 _STEP_S = 0.001
 
 
-class FileStore(SqliteLane):
+class FileStore(Pointed, SqliteLane):
     """The store of one life of a process."""
 
     def __init__(self, cast: Stage, actor: Acting, database: Database, wire: Wire) -> None:
@@ -43,35 +41,20 @@ class FileStore(SqliteLane):
         self._actor = actor
         self._database = database
         self._wire = wire
-        # What its process is about.
-        self._point = Point.STORE_TAKEN
         # Where the log is in the file: what is appended by the next commit, and what keys of it
         # hold since the last one.
         self._append: JoinedAppend | None = None
         self._held: Held | None = None
         self._known: dict[str, Held] = {}
         path = Path("simulated.db")
-        super().__init__(path, CONSUMER, guard=_Guard(path))
-
-    def note(self, tag: str, number: int, attempts: int) -> None:
-        """See ``Store``."""
-        with self._about(Point.NOTE):
-            super().note(tag, number, attempts)
-
-    def intend(self, tag: str, number: int, call: HandlerCall) -> None:
-        """See ``Store``."""
-        with self._about(Point.INTENDED):
-            super().intend(tag, number, call)
-
-    def answered(self, tag: str, number: int, call: HandlerCall) -> None:
-        """See ``Store``."""
-        with self._about(Point.ANSWER_KEPT):
-            super().answered(tag, number, call)
+        with self.about(Point.STORE_TAKEN):
+            super().__init__(path, CONSUMER, guard=_Guard(path))
 
     def take(self, tag: str, number: int, **how: Any) -> Checkpoint:
         """See ``Store``."""
         self._known.pop(tag, None)
-        return super().take(tag, number, **how)
+        found: Checkpoint = super().take(tag, number, **how)
+        return found
 
     def append(self, tag: str, append: Rule[Any]) -> None:
         """Have an append be in the transaction that runs, as ``SqliteEngine.carry_in`` has it."""
@@ -85,8 +68,7 @@ class FileStore(SqliteLane):
         self._known.pop(tag, None)
         append = self._append
         try:
-            with self._about(Point.STORE_COMMIT):
-                super().commit(tag, checkpoint, units)
+            super().commit(tag, checkpoint, units)
         except Refused as refused:
             if append is None:
                 raise
@@ -98,14 +80,6 @@ class FileStore(SqliteLane):
         """See ``Store``."""
         self._append = self._held = None
         super().rollback()
-
-    @contextmanager
-    def _about(self, point: Point) -> Iterator[None]:
-        before, self._point = self._point, point
-        try:
-            yield
-        finally:
-            self._point = before
 
     def _connected(self) -> HandlersConnection:
         connection = self._database.connect(_Connection)
@@ -127,7 +101,7 @@ class FileStore(SqliteLane):
 
     def _commit_it(self, end: Callable[[str], Any]) -> Any:
         """Commit; the process may be killed before and after it is there."""
-        cast, strand, point = self._cast, self._cast.strands.current, self._point
+        cast, strand, point = self._cast, self._cast.strands.current, self.point
         with self._actor.at(point):
             cast.reached(self._actor, point)
             strand.sleep(_STEP_S * cast.random.random())

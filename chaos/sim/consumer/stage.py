@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from random import Random
 from typing import Any, NamedTuple, Protocol
@@ -21,7 +21,7 @@ from sharedlog._core.commit import Commit
 from sharedlog._core.envelope import About, pack
 from sharedlog._core.producers import NewMessage
 
-__all__ = ["Acting", "Plan", "Setup", "Stage", "chained", "read_first"]
+__all__ = ["Acting", "Plan", "Pointed", "Setup", "Stage", "chained", "read_first"]
 
 _OUTPUTS = 4
 # Of a message that publishes much: more than an append has; or no more, with those before it.
@@ -111,7 +111,6 @@ class Stage(Cast):
         self.server.watchers.append(self._grown)
         # The store has no room until then.
         self.full_until = 0.0
-        self.sessions = 0
 
     def messages(self, call: int, part: int, count: int) -> list[NewMessage]:
         """Return the messages of one append of a call: always the same."""
@@ -153,6 +152,38 @@ class Stage(Cast):
             waiting, self.wakers = self.wakers, []
             for wake in waiting:
                 wake()
+
+
+def _at(name: str, point: Point) -> Any:
+    """Return a method of a store's that is about something."""
+
+    def act(self: Pointed, *given: Any, **named: Any) -> Any:
+        with self.about(point):
+            return getattr(super(Pointed, self), name)(*given, **named)
+
+    return act
+
+
+class Pointed:
+    """A lane of the product's that says what its requests are about; by default a handler's."""
+
+    point = Point.HANDLER
+    take = _at("take", Point.STORE_TAKEN)
+    rewind = _at("rewind", Point.STORE_TAKEN)
+    calls = _at("calls", Point.STORE_TAKEN)
+    note = _at("note", Point.NOTE)
+    intend = _at("intend", Point.INTENDED)
+    answered = _at("answered", Point.ANSWER_KEPT)
+    commit = _at("commit", Point.STORE_COMMIT)
+
+    @contextmanager
+    def about(self, point: Point) -> Iterator[None]:
+        """Be about something."""
+        before, self.point = self.point, point
+        try:
+            yield
+        finally:
+            self.point = before
 
 
 def read_first(store: str, shard: str) -> bool:

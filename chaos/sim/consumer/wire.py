@@ -8,9 +8,15 @@ from typing import Any
 from chaos.sim.consumer.stage import Acting, Stage
 from chaos.sim.faults import Fault, Point
 
-__all__ = ["Lost", "Wire"]
+__all__ = ["Locked", "Lost", "Wire"]
 
 _LATEST_S = 1.5
+# How soon a server looks again whether what is locked still is.
+_AGAIN_S = 0.005
+
+
+class Locked(Exception):
+    """What is asked for waits at the server."""
 
 
 class Lost(Exception):
@@ -70,6 +76,9 @@ class Wire:
         error: BaseException | None = None
         try:
             found = do()
+        except Locked:
+            loop.after(_AGAIN_S, self._arrive, life, process, point, do, wake)
+            return
         except Exception as raised:  # noqa: BLE001 - who asked gets it
             error = raised
         if not self._lost(point):
