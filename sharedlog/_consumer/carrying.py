@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -9,7 +10,6 @@ from sharedlog._consumer.handlers import Handlers
 from sharedlog._consumer.hanging import Hanging
 from sharedlog._consumer.kept_calls import KeptCalls
 from sharedlog._consumer.observing import Watchers
-from sharedlog._consumer.opening import Together
 from sharedlog._consumer.running import Runner
 from sharedlog._consumer.services import ServiceChannels
 from sharedlog._consumer.store import StoreLane
@@ -75,12 +75,11 @@ class Carrier:
         *,
         batch_s: float,
         dead_letters: str | None,
-        together: Together | None = None,
         watchers: Watchers | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``store``: a lane of it. ``services``: those that handlers call. ``batch_s``: a
-        transaction takes no further message after that time. ``together``: where the log is in the
-        store's database.
+        transaction takes no further message after that time.
         """
         self.watchers = watchers or Watchers(())
         self._place = place
@@ -88,7 +87,7 @@ class Carrier:
         self._handlers = handlers
         self._calls = calls
         self._services = services
-        self._together = together
+        self.together = together = store.joined(place.engine)
         # Of an append; one tag and its stream's are the state's, where the log has that.
         self.bounds = append_bounds(place.engine.limits)
         self._runner = Runner(
@@ -104,6 +103,7 @@ class Carrier:
             dead_letters=dead_letters,
             travels=together is None or not together.alone,
             watchers=self.watchers,
+            clock=clock,
         )
         # Carries a step out; a test kit has it do otherwise.
         self.act: Callable[[Step | StoreStep | CallStep], Any] = self.do
@@ -190,9 +190,9 @@ class Carrier:
             raise StoreAway(f"the store: {failed.why}") from failed
 
     def _append(self, tag: str, append: Rule[Any]) -> None:
-        if self._together is None:
+        if self.together is None:
             raise AssertionError("the log is elsewhere")
-        self._together.within(tag, of_incarnation(append, self._place.incarnation))
+        self.together.within(tag, of_incarnation(append, self._place.incarnation))
 
     def _commit(
         self, tag: str, checkpoint: Checkpoint, units: Sequence[Unit] = ()

@@ -18,16 +18,16 @@ from _rifl_ground.forks import refuse_in_children
 from _rifl_ground.places import places
 from sharedlog._consumer.carrying import Carrier
 from sharedlog._consumer.configuring import Configure
-from sharedlog._consumer.evidence import new_who
+from sharedlog._consumer.evidence import has_ended, new_who
 from sharedlog._consumer.handlers import Handler, Handlers, Kind, TimerFunction
 from sharedlog._consumer.hanging import look_at
 from sharedlog._consumer.in_log import LOG
 from sharedlog._consumer.kept_calls import KeptCalls
 from sharedlog._consumer.membership import Membership
 from sharedlog._consumer.observing import Watchers
-from sharedlog._consumer.opening import store_of, together
+from sharedlog._consumer.opening import store_of
 from sharedlog._consumer.services import CalledService, ServiceChannels
-from sharedlog._consumer.settling import Settling
+from sharedlog._consumer.settling import Carry, Settling
 from sharedlog._consumer.sharing import ConsumerSettings
 from sharedlog._consumer.store import StoreLane
 from sharedlog._consumer.working import ShardWork
@@ -186,6 +186,8 @@ class Consumer:
         )
         self._watchers = Watchers.of(observer)
         self._services: dict[str, CalledService] = {}
+        self._clock = time.monotonic
+        self._has_ended = has_ended
         self._closing = threading.Event()
         self._place = places(1, 0.0)
         # Of a run; of one that an exception of a signal ended before it parted, until the next.
@@ -334,10 +336,6 @@ class Consumer:
             _ended(self._handlers),
             _ended(ServiceChannels(self._services)) as services,
         ):
-            as_one = together(store, place.engine, self._store)
-            settings = self._settings
-            if as_one is not None:
-                settings = settings._replace(keeper=as_one.keeper)
             membership = self._new_membership()
             calls = KeptCalls(self.name, place.incarnation)
             carrier, *carriers = [
@@ -352,16 +350,19 @@ class Consumer:
                     batch_s=_BATCH_S if clock is None else math.inf,
                     dead_letters=self._dead_letters,
                     watchers=self._watchers,
-                    together=together(each, place.engine, self._store),
+                    clock=clock or self._clock,
                 )
                 for each in (store, *lanes)
             ]
             if carriers:
                 self._handlers.begin_apart()
+            settings, as_one = self._settings, carrier.together
+            if as_one is not None:
+                settings = settings._replace(keeper=as_one.keeper)
             # Where the log is in the store's file nothing is owed, but by a release before.
             alone = as_one is not None and as_one.alone
             aside = place.run if clock is None and not alone else None
-            settling = Settling(aside)
+            settling = self._new_settling(aside)
             hanging = [each.hanging for each in carriers or (carrier,)]
             membership.beside = lambda: look_at(hanging)
             membership.longest_run_s = lambda: max(each.longest_s() for each in hanging)
@@ -372,8 +373,9 @@ class Consumer:
                 membership,
                 carrier,
                 settling,
-                clock=clock or time.monotonic,
+                clock=clock or self._clock,
                 lanes=carriers,
+                ended=self._has_ended,
             )
             if clock is None:
                 membership.start()
@@ -402,6 +404,9 @@ class Consumer:
         made = Membership(place, self.name, new_who(), streams, self._lease_s, over)
         self._membership = made
         return made
+
+    def _new_settling(self, aside: Carry | None) -> Settling:
+        return Settling(aside)
 
 
 @contextmanager

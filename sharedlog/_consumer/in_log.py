@@ -25,6 +25,7 @@ from sharedlog._core.errors import (
 from sharedlog._core.fences import Fence
 from sharedlog._core.position import Position
 from sharedlog._core.steps import Rule
+from sharedlog._engines.engine import Engine
 from sharedlog._log.place import Place
 
 # In place of a URL.
@@ -46,6 +47,9 @@ class LogStore:
     def lane(self) -> LogStore:
         """Return itself: it has no transactions of its own."""
         return self
+
+    def joined(self, _: Engine) -> None:
+        """Return None: the log is elsewhere."""
 
     def take(self, tag: str, number: int, *, gone: Gone, anew: bool) -> NoReturn:
         """Never called: there is no row."""

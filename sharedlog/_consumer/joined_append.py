@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from sharedlog._core.commit import Commit, Refused, stamped
 from sharedlog._core.consumer.asked import Failed
+from sharedlog._core.consumer.keeping import InStore
 from sharedlog._core.errors import LogError
 from sharedlog._core.steps import Get, Lsns, Rule, Step
 
 # What keys of the log hold.
 Held = Mapping[str, bytes | None]
+
+
+class Together(NamedTuple):
+    """A store in the database of the log: outputs are in the commit of the effects.
+
+    ``within``: has a shard's append be in the transaction that runs. ``keeper``: of the shards.
+    ``alone``: beside that transaction nothing can be appended.
+    """
+
+    within: Callable[[str, Rule[Any]], object]
+    keeper: type[InStore]
+    alone: bool
 
 
 class JoinedAppend:

@@ -3,61 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
 
 from _rifl_ground.sqlite.address import PREFIX, keyed_file_of
 from sharedlog._consumer.configuring import Configure, check_configure
 from sharedlog._consumer.in_log import LOG, LogStore
 from sharedlog._consumer.sqlite import SqliteLane
 from sharedlog._consumer.store import StoreLane
-from sharedlog._core.consumer.keeping import InStore
-from sharedlog._core.consumer.one_file import InOneDatabase, InOneFile
 from sharedlog._core.errors import InvalidRequest
-from sharedlog._core.steps import Rule
-from sharedlog._engines.engine import Engine
-from sharedlog._engines.sqlite import SqliteEngine
 from sharedlog._log.place import Place
 
 _POSTGRES = ("postgresql://", "postgres://")
 _REDIS = ("redis://", "rediss://", "unix://", "redis+sentinel://", "rediss+sentinel://")
-
-
-class Together(NamedTuple):
-    """A store in the database of the log: outputs are in the commit of the effects.
-
-    ``within``: has a shard's append be in the transaction that runs. ``keeper``: of the shards.
-    ``alone``: beside that transaction nothing can be appended.
-    """
-
-    within: Callable[[str, Rule[Any]], object]
-    keeper: type[InStore]
-    alone: bool
-
-
-def together(store: StoreLane, engine: Engine, url: str) -> Together | None:
-    """Return how a store and the log of an engine commit together; None: they do not."""
-    if isinstance(store, SqliteLane):
-        path, _ = keyed_file_of(url)
-        if not isinstance(engine, SqliteEngine) or not engine.is_in(path):
-            return None
-        carry_in = engine.carry_in
-        return Together(
-            lambda _, append: store.within(lambda connection: carry_in(connection, append)),
-            InOneFile,
-            alone=True,
-        )
-    if not url.startswith(_POSTGRES):
-        return None
-    from sharedlog._consumer.postgres import PostgresLane
-    from sharedlog._engines.postgres.engine import PostgresEngine
-
-    if not isinstance(store, PostgresLane) or not isinstance(engine, PostgresEngine):
-        return None
-    if not store.has(engine):
-        return None
-    return Together(
-        lambda tag, append: store.append(engine, tag, append), InOneDatabase, alone=False
-    )
 
 
 def store_of(

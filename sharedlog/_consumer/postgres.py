@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -19,7 +20,7 @@ from _rifl_ground.postgres.marked import check_committed, hold, let_go, mark_ope
 from _rifl_ground.postgres.owned import TransactionMark, is_ended
 from sharedlog._consumer.call_rows import CALLS, CallRows
 from sharedlog._consumer.configuring import Configure
-from sharedlog._consumer.joined_append import Held, JoinedAppend
+from sharedlog._consumer.joined_append import Held, JoinedAppend, Together
 from sharedlog._consumer.lending import handler_ended
 from sharedlog._consumer.postgres_session import StoreSession, opened
 from sharedlog._consumer.savepoints import sql_savepoint
@@ -30,10 +31,12 @@ from sharedlog._core.consumer.asked import Failed, Unit
 from sharedlog._core.consumer.calls import HandlerCall
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.consumer.members import Gone
+from sharedlog._core.consumer.one_file import InOneDatabase
 from sharedlog._core.errors import InvalidRequest, LogError, NotDurable, StoreAway
 from sharedlog._core.position import Position
 from sharedlog._core.steps import Rule
 from sharedlog._engines.driving import do
+from sharedlog._engines.engine import Engine
 from sharedlog._engines.postgres.engine import PostgresEngine
 from sharedlog._engines.postgres.joined_commits import JoinedCommits
 from sharedlog._log.place import forked
@@ -159,6 +162,18 @@ class PostgresLane:
         """Return another lane, or None if the store cannot have one."""
         return PostgresLane(self._url, self._name, self._configure, self._shared)
 
+    def joined(self, engine: Engine) -> Together | None:
+        """Return how this and the log of an engine commit together; None: they do not.
+
+        The log is in this database, and this role's to append to.
+        """
+        if not isinstance(engine, PostgresEngine):
+            return None
+        with self._errors():
+            if not engine.joined_commits.reached_by(self._opened()):
+                return None
+        return Together(partial(self._append_within, engine), InOneDatabase, alone=False)
+
     def take(self, tag: str, number: int, *, gone: Gone, anew: bool) -> Checkpoint:
         """Take the shard. Its row names the sessions of all lanes: the shard may be in any."""
         shared = self._shared
@@ -218,12 +233,7 @@ class PostgresLane:
     def resume(self, *, read: bool) -> None:
         """Do nothing, as ``suspend``."""
 
-    def has(self, engine: PostgresEngine) -> bool:
-        """Whether the log of an engine is in this database, and this role's to append to."""
-        with self._errors():
-            return engine.joined_commits.reached_by(self._opened())
-
-    def append(self, engine: PostgresEngine, tag: str, append: Rule[Any]) -> None:
+    def _append_within(self, engine: PostgresEngine, tag: str, append: Rule[Any]) -> None:
         """Have a shard's append be in the transaction that runs; raises what ends it.
 
         It is sent with the commit: the log's row is locked by then, for all who append.

@@ -39,6 +39,7 @@ from sharedlog._core.errors import (
     StoreAway,
 )
 from sharedlog._core.position import Position
+from sharedlog._engines.engine import Engine
 
 _log = get_logger("sharedlog")
 PREFIX = "sharedlog:consumer:"
@@ -86,6 +87,9 @@ class RedisLane:
         found = RedisLane(self._clients, self._name)
         found._serials = self._serials
         return found
+
+    def joined(self, _: Engine) -> None:
+        """Return None: the log is elsewhere."""
 
     def take(self, tag: str, number: int, *, gone: Gone, anew: bool) -> Checkpoint:
         """Raise the shard's fence to the number, and return the checkpoint."""

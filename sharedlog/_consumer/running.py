@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 
 from _rifl_ground.counting import Counts, counts, is_noted
@@ -69,6 +68,7 @@ class Runner:
         dead_letters: str | None,
         travels: bool,
         watchers: Watchers,
+        clock: Callable[[], float],
     ) -> None:
         """``bounds``: of an append; ``travels``: what is published may be more than one.
 
@@ -90,7 +90,8 @@ class Runner:
         self._batch_s = batch_s
         self._dead_letters = dead_letters
         self._travels = travels
-        self.hanging = Hanging(place.name, name)
+        self.hanging = Hanging(place.name, name, clock)
+        self._clock = clock
         # Handlers may fork, and return in the child: the transaction and the lease are not its own.
         self._process = this_process()
 
@@ -127,7 +128,7 @@ class Runner:
         calls: ShardCalls,
     ) -> list[Unit]:
         """Run a handler message by message; those that are done."""
-        end = time.monotonic() + self._batch_s
+        end = self._clock() + self._batch_s
         done: list[Unit] = []
         for each in messages:
             if done and stream_of(each.tag) in self._beginners:
@@ -150,7 +151,7 @@ class Runner:
                 outputs.size + (changes.size if changes else 0) > _FULL * self._bounds.append_bytes
                 or len(outputs.messages) > _FULL * self._bounds.entries
             )
-            if full or time.monotonic() >= end:
+            if full or self._clock() >= end:
                 break
         return done
 

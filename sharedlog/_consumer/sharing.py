@@ -71,7 +71,7 @@ class ConsumerSettings(NamedTuple):
     looks at who has what.
 
     ``keeper``: by what its shards commit, unless ``in_log``: the log has its state; ``standby``:
-    also the state of shards which others have is here.
+    also the state of shards which others have is here. ``now_us``: the wall clock.
     """
 
     name: str
@@ -83,6 +83,7 @@ class ConsumerSettings(NamedTuple):
     in_log: bool
     keeper: type[InStore]
     standby: bool
+    now_us: Callable[[], int] = lambda: time.time_ns() // 1000
 
 
 class Sharing:
@@ -224,7 +225,7 @@ class Sharing:
             try:
                 own.settled()
                 self._carrier.carry(own.shard.settle())
-                self._carrier.carry(move_holds([own.shard.done], _now_us()))
+                self._carrier.carry(move_holds([own.shard.done], self._settings.now_us()))
             except Fenced as error:
                 self.drop(tag, str(error))
                 return
@@ -234,7 +235,3 @@ class Sharing:
         self._carrier.carry(leave(self._settings.name, tag, self._membership.who))
         self.owned.pop(tag, None)
         self._events.goes_on(tag)
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1000

@@ -22,6 +22,7 @@ from _rifl_ground.sqlite.opening import Connection, connect
 from _rifl_ground.sqlite.owned import Owned, is_legacy
 from sharedlog._consumer.call_rows import CALLS, CallRows
 from sharedlog._consumer.configuring import Configure, configure_by, refuse_settings
+from sharedlog._consumer.joined_append import Together
 from sharedlog._consumer.lending import handler_ended
 from sharedlog._consumer.savepoints import sql_savepoint
 from sharedlog._consumer.sqlalchemy import Alchemy
@@ -30,6 +31,7 @@ from sharedlog._core.consumer.asked import Failed, Unit
 from sharedlog._core.consumer.calls import HandlerCall
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.consumer.members import Gone
+from sharedlog._core.consumer.one_file import InOneFile
 from sharedlog._core.errors import (
     InvalidRequest,
     LogError,
@@ -38,6 +40,8 @@ from sharedlog._core.errors import (
     StoreWentBack,
 )
 from sharedlog._core.position import Position
+from sharedlog._engines.engine import Engine
+from sharedlog._engines.sqlite import SqliteEngine
 
 _BUSY_S = 5.0
 # Not what handlers would write, whose statements are checked when they are prepared.
@@ -138,6 +142,17 @@ class SqliteLane:
 
     def lane(self) -> None:
         """Return None: the file has one writer."""
+
+    def joined(self, engine: Engine) -> Together | None:
+        """Return how this and the log of an engine commit together; None: they do not."""
+        if not isinstance(engine, SqliteEngine) or not engine.is_in(self._path):
+            return None
+        carry_in = engine.carry_in
+        return Together(
+            lambda _, append: self._within(lambda connection: carry_in(connection, append)),
+            InOneFile,
+            alone=True,
+        )
 
     def take(self, tag: str, number: int, *, gone: Gone, anew: bool) -> Checkpoint:
         """Raise the shard's fence to the number, and return the checkpoint."""
@@ -262,7 +277,7 @@ class SqliteLane:
             why = "the transaction was undone while the handler ran"
             raise Failed(why, counts=lost is None or by_sqlite(lost)) from lost
 
-    def within(self, work: Callable[[sqlite3.Connection], object]) -> None:
+    def _within(self, work: Callable[[sqlite3.Connection], object]) -> None:
         """Run the library's own work in the handlers' transaction, before it commits."""
         self._owned.free()
         self._end_alchemy()

@@ -8,11 +8,13 @@ from typing import Any, Protocol
 
 from _rifl_ground.counting import Counts
 from _rifl_ground.loans import Loan
+from sharedlog._consumer.joined_append import Together
 from sharedlog._core.consumer.asked import PartialTransaction, Unit
 from sharedlog._core.consumer.calls import HandlerCall
 from sharedlog._core.consumer.checkpoint import Checkpoint
 from sharedlog._core.consumer.members import Gone
 from sharedlog._core.position import Position
+from sharedlog._engines.engine import Engine
 
 
 class StoreLane(Protocol):
@@ -28,6 +30,9 @@ class StoreLane(Protocol):
         Both have the same shards: what one has found out of a shard the other knows. A shard is
         in one lane at a time.
         """
+
+    def joined(self, engine: Engine) -> Together | None:
+        """Return how this and the log of an engine commit together; None: they do not."""
 
     def take(self, tag: str, number: int, *, gone: Gone, anew: bool) -> Checkpoint:
         """Set the shard's fence to the number, if it is lower, and return the checkpoint."""

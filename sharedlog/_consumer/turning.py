@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from sharedlog._consumer.carrying import Carrier
@@ -60,7 +59,7 @@ class Turning:
             if own.settled():
                 self._kept(own, now_s, idle=False)
             if own.moves and own.done is not None:
-                self._carrier.carry(move_holds([own.done], _now_us()))
+                self._carrier.carry(move_holds([own.done], self._settings.now_us()))
             own.moves = False
             if not self._ready(own):
                 return 0
@@ -126,7 +125,9 @@ class Turning:
             before = own.lease.before
             ended = bool(before) and self._ended(before)
             gone = Gone.DIED if ended else Gone.TAKEN if before else Gone.LEFT
-            taking = shard.take_over(own.lease, gone, _now_us(), settings.retention_us)
+            taking = shard.take_over(
+                own.lease, gone, self._settings.now_us(), settings.retention_us
+            )
             self._carrier.carry(taking)
             own.lease = None
             own.done = shard.done
@@ -168,7 +169,7 @@ class Turning:
         """Stop a shard; if the log does not answer, its next turn does the same."""
         shard = own.shard
         # No process moves it until an operator resumes the shard: what is done can be trimmed.
-        self._carrier.carry(move_holds([shard.done], _now_us()))
+        self._carrier.carry(move_holds([shard.done], self._settings.now_us()))
         self._carrier.carry(stop(self._settings.name, shard.tag, self._who, shard.fence, why))
         self._sharing.owned.pop(shard.tag, None)
         self._events.stopped(shard, why)
@@ -199,14 +200,10 @@ class Turning:
     def _kept(self, own: OwnedShard, now_s: float, *, idle: bool) -> None:
         """Have the log know what is done, now and then."""
         if own.passes(now_s):
-            self._carrier.carry(own.shard.pass_by(_now_us(), idle=idle))
+            self._carrier.carry(own.shard.pass_by(self._settings.now_us(), idle=idle))
         own.done = own.shard.done
-        own.busy = self._carrier.carry(own.shard.tend(_now_us()))
+        own.busy = self._carrier.carry(own.shard.tend(self._settings.now_us()))
 
     def _waits(self, own: OwnedShard, why: str) -> None:
         own.failed(self._clock())
         self._events.waits(own.shard.tag, why)
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1000

@@ -49,6 +49,7 @@ class ShardWork:
         self.carrier = self._carrier = carrier
         self._settling = settling
         self._clock = clock
+        self._now_us = settings.now_us
         events = ConsumerEvents(place.name, settings.name, carrier.watchers)
         self.sharing = Sharing(place, settings, membership, carrier, events, clock)
         self._own = self.sharing.owned
@@ -172,12 +173,8 @@ class ShardWork:
             if own.done is not None and not own.runs:
                 done.append(own.done)
         try:
-            self._carrier.carry(move_holds(done, _now_us()))
+            self._carrier.carry(move_holds(done, self._now_us()))
         except LogStopped:
             raise
         except LogUnavailable as error:
             self.sharing.unavailable(error)
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1000

@@ -196,13 +196,13 @@ def marked_before() -> _Patch:
     """The marker of what travels is appended, and then the store commits."""
     original = InStore._commit
 
-    def commit(self: InStore, checkpoint: Checkpoint) -> Any:
+    def commit(self: InStore, checkpoint: Checkpoint, *units: Any) -> Any:
         outputs = keeping.intended(checkpoint.intent) if checkpoint.intent else []
         if isinstance(outputs, keeping.ProducerDecision):
             turn = named.Turn(self._producer, checkpoint.seq, checkpoint.seq - 1)
             content = keeping.content_of(checkpoint.intent)
             yield from named.decide_named(turn, content, [outputs], fence=self._fence)
-        yield from original(self, checkpoint)
+        return (yield from original(self, checkpoint, *units))
 
     return _patched(InStore, "_commit", commit)
 
@@ -226,14 +226,15 @@ def ahead_of_the_log() -> _Patch:
             return
         yield from settle(self)
 
-    def committed(self: InStore, checkpoint: Checkpoint) -> Any:
+    def committed(self: InStore, checkpoint: Checkpoint, *units: Any) -> Any:
         owed = (self._outputs, self.checkpoint) if self.owes and self._outputs else None
-        yield from commit(self, checkpoint)
+        part = yield from commit(self, checkpoint, *units)
         if owed is not None:
             outputs, before = owed
             turn = named.Turn(self._producer, before.seq, before.seq - 1)
             content = keeping.content_of(before.intent)
             yield from named.append_named(turn, content, outputs, fence=self._fence)
+        return part
 
     return _together(_patched(InStore, "settle", put_off), _patched(InStore, "_commit", committed))
 

@@ -44,8 +44,9 @@ class ConsumerCast(Stage):
         # The ways to the store and to the service that is called.
         self.store_wire = Wire(self, 0.4)
         self.service = Service(self)
+        kinds: dict[str, type[RedisDatabase | Database]]
         kinds = {"redis": RedisDatabase, "postgres": SqlServer}
-        self.database: Any = kinds.get(setup.store, Database)()
+        self.database = kinds.get(setup.store, Database)()
         # Lives of processes, by what names each among those of the consumer. They are of one
         # machine, where the end of one is evident, or each is of its own.
         self.members: dict[str, Process] = {}
@@ -64,9 +65,9 @@ class ConsumerCast(Stage):
             return LogStore(place, CONSUMER)
         if isinstance(self.database, RedisDatabase):
             return opened(self, actor, self.database, self.store_wire)
-        if self.setup.store == "sqlite":
-            return FileStore(self, actor, self.database, self.store_wire)
-        return ServerStore(self, actor, self.database, self.store_wire)
+        if isinstance(self.database, SqlServer):
+            return ServerStore(self, actor, self.database, self.store_wire)
+        return FileStore(self, actor, self.database, self.store_wire)
 
     def effects(self, shard: str) -> list[Effect]:
         """Return a shard's effects, in their order."""

@@ -52,8 +52,8 @@ class Database:
         self.watchers: list[Callable[[], None]] = []
         self._copy: sqlite3.Connection | None = None
 
-    def carry(self, work: Callable[[Callable[..., Any]], _T]) -> _T:
-        """Do something in a transaction, in one moment: all of it, or nothing."""
+    def carry(self, work: Callable[[Callable[..., Any]], _T], *, tries: bool = False) -> _T:
+        """Do something in a transaction, in one moment: all of it, or nothing; ``tries``: that."""
         connection = self._connection
         connection.execute("BEGIN")
         try:
@@ -61,8 +61,9 @@ class Database:
         except BaseException:
             connection.execute("ROLLBACK")
             raise
-        connection.execute("COMMIT")
-        self.changed()
+        connection.execute("ROLLBACK" if tries else "COMMIT")
+        if not tries:
+            self.changed()
         return found
 
     def connect(self, factory: type[_Made]) -> _Made:

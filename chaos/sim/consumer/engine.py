@@ -15,6 +15,8 @@ __all__ = ["SimulatedEngine"]
 
 # What an append of a log has is little, so that outputs are often more.
 LIMITS = Limits(entries=10, append_bytes=1 << 20, operations=20_000)
+# Virtual time stands still where a wait is shorter.
+_LEAST_S = 0.0005
 
 
 class SimulatedEngine:
@@ -71,12 +73,12 @@ class SimulatedEngine:
         process = strand.process
         if cast.server.log.tail <= after and timeout_s > 0:
             wake = strand.waker()
-            cast.wakers.append(lambda: process.after(0.0005, wake, None, None))
-            process.after(timeout_s, wake, None, None)
+            cast.wakers.append(lambda: process.after(_LEAST_S, wake, None, None))
+            process.after(max(timeout_s, _LEAST_S), wake, None, None)
             strand.park()
         else:
             # No strand looks twice in one moment.
-            strand.sleep(0.0005)
+            strand.sleep(_LEAST_S)
         return cast.server.log.tail
 
     def remove(self, through: int) -> None:

@@ -11,7 +11,6 @@ from chaos.sim.consumer.service import METHOD, TARGET
 from chaos.sim.consumer.stage import Acting, Stage, chained, read_first
 from chaos.sim.faults import Point
 from sharedlog._consumer.effects import Effects
-from sharedlog._core.consumer.asked import Died
 from sharedlog._core.errors import CallForgotten, CallMismatch
 
 __all__ = ["Functions", "output_of"]
@@ -50,7 +49,8 @@ class Functions:
             answers = [self._call(effects, shard, each, hides=plan.hides) for each in calls]
             if tries <= plan.kills:
                 self._actor.crash(0.2)
-                raise Died
+                # It does not come to its next line.
+                cast.strands.current.park()
             chain = chained(self._place.chain(effects, shard), body, answers)
             spoils = tries <= plan.spoils
             if spoils and not plan.late:

@@ -6,14 +6,14 @@ channels to services, and the threads (``strands``).
 
 from __future__ import annotations
 
-import math
 import random
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 from chaos.sim.consumer.cast import ConsumerCast
@@ -23,25 +23,19 @@ from chaos.sim.consumer.names import CONSUMER, LETTERS, STREAMS
 from chaos.sim.consumer.strands import Event, Strands
 from chaos.sim.faults import Fault, Point
 from chaos.sim.loop import Process
-from sharedlog._consumer.carrying import Carrier
-from sharedlog._consumer.consumer import Consumer, opened
-from sharedlog._consumer.kept_calls import KeptCalls
+from sharedlog._consumer.consumer import Consumer
 from sharedlog._consumer.membership import Membership
-from sharedlog._consumer.opening import Together
-from sharedlog._consumer.services import ServiceChannels
-from sharedlog._consumer.settling import Settling
+from sharedlog._consumer.settling import Carry, Settling
 from sharedlog._consumer.working import ShardWork
 from sharedlog._core.consumer.asked import (
     Bury,
     CommitStore,
-    Died,
     Fire,
     Passed,
     Resend,
     TakeStore,
 )
 from sharedlog._core.consumer.calls import Open, SendCall
-from sharedlog._core.consumer.one_file import InOneDatabase, InOneFile
 from sharedlog._core.errors import (
     LogError,
     LogUnavailable,
@@ -55,7 +49,6 @@ __all__ = ["ConsumerProcess"]
 
 # How soon its supervisor starts it again.
 _AGAIN_S = 0.4
-_SLICE_S, _LEAST_S = 0.2, 0.0005
 _TICK = timedelta(seconds=1.5)
 
 
@@ -64,15 +57,6 @@ class _At:
 
     def __init__(self, point: Point) -> None:
         self.point = point
-
-
-class _Log:
-    """What a consumer needs of a ``Log``."""
-
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self._engine = place.engine
-        self._placing = Placing(place)
 
 
 class _Aside(Settling):
@@ -112,7 +96,7 @@ class ConsumerProcess:
     """One process, through its lives."""
 
     def __init__(self, cast: ConsumerCast, index: int) -> None:
-        self._cast = cast
+        self.cast = cast
         self._index = index
         self.name = f"consumer{index}"
         # What strikes may find it at.
@@ -120,28 +104,26 @@ class ConsumerProcess:
         self.process = Process(cast.loop, self.name)
         self.process.alive = False
         self._lives = 0
-        self._closing = Event(cast.strands)
+        self.closing = Event(cast.strands)
         # The shard whose timer fires.
         self.ticked = ""
         # Of shards whose handler called with another thing than before, how often.
         self.strayed: Counter[str] = Counter()
         # It is not started: an operator has stopped all.
         self.held = False
-        self.work: ShardWork | None = None
 
     # Its lives.
 
     def start(self) -> None:
         """Begin a life, unless it lives."""
-        cast = self._cast
+        cast = self.cast
         if self.process.alive or cast.over or self.held:
             return
         self._lives += 1
         self.process = cast.life(f"{self.name}.{self._lives}", self.name)
         self.courses = {}
         self.strayed.clear()
-        self._closing = Event(cast.strands)
-        self.work = None
+        self.closing = Event(cast.strands)
         cast.strands.begin(self.process, self._main)
 
     def crash(self, seconds: float) -> None:
@@ -150,33 +132,33 @@ class ConsumerProcess:
             return
         self.count(Fault.CRASH)
         self.kill()
-        self._cast.loop.after(seconds, self.start)
+        self.cast.loop.after(seconds, self.start)
 
     def kill(self) -> None:
         """Be killed."""
         if not self.process.alive:
             return
-        self._cast.trace(self.process.name, f"dies at {[each.point for each in self.courses]}")
+        self.cast.trace(self.process.name, f"dies at {[each.point for each in self.courses]}")
         self.process.kill()
         # Not in the midst of what runs.
-        self._cast.loop.after(0.0, self._cast.strands.unwind, self.process)
+        self.cast.loop.after(0.0, self.cast.strands.unwind, self.process)
 
     def drain(self, seconds: float) -> None:
         """Be asked to end; begin again so much later."""
         if self.process.alive:
             self.count(Fault.DRAIN)
-            self._closing.set()
-            self._cast.loop.after(seconds, self.start)
+            self.closing.set()
+            self.cast.loop.after(seconds, self.start)
 
     def count(self, fault: Fault) -> None:
         """Count a fault at all that the process is about."""
         for each in self.courses or {_At(Point.IDLE): None}:
-            self._cast.coverage.hit(fault, each.point)
+            self.cast.coverage.hit(fault, each.point)
 
     @contextmanager
     def at(self, point: Point) -> Iterator[None]:
         """Be about something."""
-        self._cast.trace(self.process.name, point.value)
+        self.cast.trace(self.process.name, point.value)
         about, courses = _At(point), self.courses
         courses[about] = None
         try:
@@ -187,7 +169,7 @@ class ConsumerProcess:
     # One life.
 
     def _main(self) -> None:
-        cast, process = self._cast, self.process
+        cast, process = self.cast, self.process
         again_s = _AGAIN_S
         try:
             self._consume()
@@ -206,14 +188,43 @@ class ConsumerProcess:
         cast.loop.after(again_s * (0.5 + cast.random.random()), self.start)
 
     def _consume(self) -> None:
-        """As ``Consumer.run``, wired as ``Consumer`` wires it."""
-        cast, setup = self._cast, self._cast.setup
+        cast = self.cast
         engine: Any = SimulatedEngine(cast, self)
         closing: Any = threading.Event()
         place = Place(engine, "", 2.0, closing, "simulated")
-        place = place._replace(incarnation=place.run(read_incarnation()))
-        log: Any = _Log(place)
-        consumer = Consumer(
+        consumer = _Simulated(self, place._replace(incarnation=place.run(read_incarnation())))
+        functions = Functions(cast, self)
+        for stream in STREAMS:
+            consumer.on(stream, str)(functions.handle)
+        if cast.setup.timer:
+            consumer.every(_TICK)(functions.tick)
+        consumer.run()
+
+    def act(self, step: Any, do: Callable[[Any], Any]) -> Any:
+        """Carry a step out, as ``do``; what is called is simulated."""
+        match step:
+            case Open():
+                return self.cast.service.open(self, step)
+            case SendCall():
+                return self.cast.service.send(self, step)
+            case Fire(tag):
+                self.ticked = tag
+            case Bury(message):
+                self.strayed.pop(message.tag, None)
+            # Of a state in the log: the first of these at each take-over, the other at each commit.
+            case TakeStore(tag) | CommitStore(tag) | Resend(tag) | Passed(tag):
+                self.strayed.pop(tag, None)
+        return do(step)
+
+
+class _Simulated(Consumer):
+    """The product's, whose threads are strands, over a simulated store."""
+
+    def __init__(self, actor: ConsumerProcess, place: Place) -> None:
+        self._actor = actor
+        cast, setup = actor.cast, actor.cast.setup
+        log: Any = SimpleNamespace(_place=place, _engine=place.engine, _placing=Placing(place))
+        super().__init__(
             log,
             CONSUMER,
             list(STREAMS),
@@ -222,90 +233,34 @@ class ConsumerProcess:
             dead_letters=LETTERS if setup.buries else None,
             batch=setup.batch,
         )
-        functions = Functions(cast, self)
-        for stream in STREAMS:
-            consumer.on(stream, str)(functions.handle)
-        if setup.timer:
-            consumer.every(_TICK)(functions.tick)
-        self._run(consumer, place, log)
+        self._open_store = lambda: cast.store_of(actor, place)
+        self._closing = actor.closing  # type: ignore[assignment]
+        self._clock, self._has_ended = actor.process.clock, cast.has_ended
+        now_us = lambda: int(actor.process.wall_clock() * 1e6)  # noqa: E731 - of this life
+        self._settings = self._settings._replace(now_us=now_us)
 
-    def _run(self, consumer: Consumer, place: Place, log: Any) -> None:
-        cast, process, strands = self._cast, self.process, self._cast.strands
-        setup = cast.setup
-        store = opened(lambda: cast.store_of(self, place))
+    def _new_membership(self) -> Membership:
+        found, process = super()._new_membership(), self._actor.process
+        strands = self._actor.cast.strands
         dice = random.Random(process.name)  # noqa: S311 - repeatable, not secret
-        who = f"{dice.getrandbits(64):016x}"
-        membership = Membership(
-            place, CONSUMER, who, consumer._streams, consumer._lease_s, lambda: False
-        )
-        membership._closing = Event(strands)  # type: ignore[assignment]
-        settings, joined = consumer._settings, None
-        if setup.joined:
-            alone = setup.store == "sqlite"
-            joined = Together(store.append, InOneFile if alone else InOneDatabase, alone=alone)
-            settings = settings._replace(keeper=joined.keeper)
-        carrier = Carrier(
-            CONSUMER,
-            place,
-            log._placing,
-            store,
-            consumer._handlers,
-            KeptCalls(CONSUMER, place.incarnation),
-            ServiceChannels({}),
-            batch_s=math.inf,
-            dead_letters=consumer._dead_letters,
-            together=joined,
-        )
-        carrier.act = lambda step: self._act(carrier, step)
-        aside = place.run if setup.aside and not (joined and joined.alone) else None
-        settling = _Aside(strands, process, aside)
-        cast.members[membership.who] = process
-        work = ShardWork(
-            place,
-            settings,
-            membership,
-            carrier,
-            settling,
-            clock=process.clock,
-            ended=cast.has_ended,
-        )
-        membership.join()
-        strands.begin(process, membership._renew)
-        self.work = work
-        try:
-            while not self._closing.is_set():
-                if not work.round():
-                    self._wait(work, place)
-        except Died:
-            work.abandon()
-            raise
-        finally:
-            work.sharing.end()
-            settling.close()
-            membership._closing.set()
-            with closing(store), suppress(LogUnavailable):
-                membership.part()
+        found.who = f"{dice.getrandbits(64):016x}"
+        found._closing = Event(strands)  # type: ignore[assignment]
+        self._actor.cast.members[found.who] = process
 
-    def _wait(self, work: ShardWork, place: Place) -> None:
-        """As ``Consumer._wait``."""
-        # Virtual time stands still where it is less.
-        timeout_s, through = max(min(work.idle_s(), _SLICE_S), _LEAST_S), work.through
-        if through < 0:
-            self._closing.wait(timeout_s)
-        else:
-            place.engine.wait(through, timeout_s)
+        def start() -> None:
+            renewing: Any = strands.begin(process, found._renew)
+            found._thread = renewing
 
-    def _act(self, carrier: Carrier, step: Any) -> Any:
-        match step:
-            case Open():
-                return self._cast.service.open(self, step)
-            case SendCall():
-                return self._cast.service.send(self, step)
-            case Fire(tag):
-                self.ticked = tag
-            case Bury(message):
-                self.strayed.pop(message.tag, None)
-            # Of a state in the log: the first of these at each take-over, the other at each commit.
-            case TakeStore(tag) | CommitStore(tag) | Resend(tag) | Passed(tag):
-                self.strayed.pop(tag, None)
-        return carrier.do(step)
+        found.start = start  # type: ignore[method-assign]
+        return found
+
+    def _new_settling(self, aside: Carry | None) -> Settling:
+        cast = self._actor.cast
+        return _Aside(cast.strands, self._actor.process, aside if cast.setup.aside else None)
+
+    @contextmanager
+    def _member(self, clock: Callable[[], float] | None = None) -> Iterator[ShardWork]:
+        with super()._member(clock) as work:
+            do = work.carrier.do
+            work.carrier.act = lambda step: self._actor.act(step, do)
+            yield work

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from operator import attrgetter
 from unittest.mock import patch
 
 from _rifl_ground.postgres import marked
@@ -14,7 +15,6 @@ from chaos.sim.consumer.judge import Judge
 from chaos.sim.consumer.operator import Operator
 from chaos.sim.consumer.process import ConsumerProcess
 from chaos.sim.consumer.schedule import setup_of
-from chaos.sim.consumer.server_store import sent
 from chaos.sim.faults import ALL, Fault, PlannedFault, Point
 from chaos.sim.log.course import Actor, count
 from chaos.sim.log.keeper import Sweeping, Trimmer
@@ -23,7 +23,6 @@ from chaos.sim.log.writer import Writer
 from chaos.sim.loop import Process
 from chaos.sim.planned import Schedule
 from chaos.sim.result import Result
-from sharedlog._consumer import sharing, working
 from sharedlog._core.consumer import in_log, snapshots
 
 __all__ = ["simulate_consumer"]
@@ -262,17 +261,10 @@ def _is_consumer(actor: Actor) -> bool:
 
 
 @contextmanager
-def _scaled(cast: ConsumerCast) -> Iterator[None]:
-    """Have the product's wall clock be that of the process which runs, and states be small."""
-
-    def now_us() -> int:
-        return int(cast.strands.current.process.wall_clock() * 1e6)
-
+def _scaled() -> Iterator[None]:
+    """Have a simulated server be sent what libpq would send, and states be small."""
     with ExitStack() as stack:
-        for module in (sharing, working):
-            stack.enter_context(patch.object(module, "_now_us", now_us))
-        # What libpq would send a simulated server answers.
-        stack.enter_context(patch.object(marked, "execute", sent))
+        stack.enter_context(patch.object(marked, "execute", attrgetter("sent")))
         # So that there are snapshots, of several pieces.
         stack.enter_context(patch.object(in_log, "_SINCE_BYTES", 1500))
         stack.enter_context(patch.object(snapshots, "_PIECE_BYTES", 600))
@@ -286,7 +278,7 @@ def simulate_consumer(schedule: Schedule, *, tracing: bool = False) -> Result:
     cast = run.cast
     problems = cast.oracle.problems
     try:
-        with _scaled(cast):
+        with _scaled():
             run.run()
             run.close()
     except Exception as error:

@@ -6,26 +6,29 @@ end is ``SqlServer``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg.pq import ConnStatus, TransactionStatus
 
 from _rifl_ground.postgres.marked import send
-from chaos.sim.consumer.engine import SimulatedEngine
 from chaos.sim.consumer.names import CONSUMER
 from chaos.sim.consumer.sql_server import Answer, ServerSession, SqlServer
 from chaos.sim.consumer.stage import Acting, Pointed, Stage
 from chaos.sim.consumer.wire import Lost, Wire
 from chaos.sim.faults import Fault, Point
+from sharedlog._consumer.joined_append import Together
 from sharedlog._consumer.postgres import HandlerCursor, PostgresLane
 from sharedlog._consumer.postgres_session import NotedConnection, StoreSession
 from sharedlog._core.commit import Commit, Refused
-from sharedlog._core.steps import Lsns, Rule
+from sharedlog._core.consumer.one_file import InOneDatabase
+from sharedlog._core.steps import Lsns
 
-__all__ = ["ServerStore", "sent"]
+__all__ = ["ServerStore"]
 
+_T = TypeVar("_T")
 # How long a server has a session whose client is gone, at most.
 _NOTICED_S = 1.0
 
@@ -41,18 +44,26 @@ class ServerStore(Pointed, PostgresLane):
         with self.about(Point.STORE_TAKEN):
             super().__init__("postgresql://simulated", CONSUMER)
 
-    def append(self, tag: str, append: Rule[Any]) -> None:  # type: ignore[override]
-        """Have an append be in the transaction that runs: the log is in the database."""
-        engine: Any = SimulatedEngine(self._cast, self._actor)
+    def joined(self, engine: Any) -> Together | None:
+        """See ``PostgresLane``: the log is in the database."""
         engine.joined_commits = _JoinedCommits()
-        super().append(engine, tag, append)
+        within = partial(self._append_within, engine)
+        joined = self._cast.setup.joined
+        return Together(within, InOneDatabase, alone=False) if joined else None
 
-    def carry(self, session: ServerSession, message: bytes, given: Any) -> list[Answer]:
-        """Have the server answer a message; raises psycopg's errors."""
-        cast, point = self._cast, self.point
-        append = None
+    def ask(self, do: Callable[[], _T]) -> _T:
+        """Have the server do something; raises psycopg's errors."""
+        try:
+            found: _T = self._wire.ask(self._actor, self.point, do)
+        except Lost as error:
+            raise psycopg.OperationalError("the store does not answer") from error
+        return found
+
+    def answers(self, session: ServerSession, message: bytes, given: Any) -> Callable[[], Answer]:
+        """Return what has the server answer a message, once it is there."""
+        cast, point, append = self._cast, self.point, None
         if isinstance(message, _Ending):
-            commit, process = message.commit, self._actor.process
+            process, commit = self._actor.process, message.commit
             append = partial(cast.server.at_once, process, commit, Point.NAMED)
 
         def full() -> bool:
@@ -61,21 +72,15 @@ class ServerStore(Pointed, PostgresLane):
                 cast.coverage.hit(Fault.FULL_DISK, point)
             return found
 
-        return [self._asked(partial(self._database.ask, session, message, given, full, append))]
+        return partial(self._database.ask, session, message, given, full, append)
 
     def leave(self, session: ServerSession) -> None:
         """Have the server find out, in a while, that a client is gone."""
         after_s = _NOTICED_S * self._cast.random.random()
-        self._cast.loop.after(after_s, self._database.end_session, session.name)
-
-    def _asked(self, do: Any) -> Any:
-        try:
-            return self._wire.ask(self._actor, self.point, do)
-        except Lost as error:
-            raise psycopg.OperationalError("the store does not answer") from error
+        self._cast.loop.after(after_s, self._database.sessions.pop, session.name, None)
 
     def _connected(self, *_: Any) -> StoreSession:
-        session = self._asked(self._database.begin_session)
+        session = self.ask(self._database.begin_session)
         connection = _Connection(_End(self, session))
         return StoreSession(connection, session.name, pooled=False, look=lambda _: None)
 
@@ -90,7 +95,8 @@ class _End:
 
     def __init__(self, store: ServerStore, session: ServerSession) -> None:
         self.status = ConnStatus.OK
-        self.message = b""
+        # In place of what ``psycopg.generators.execute`` makes of it.
+        self.sent: tuple[bytes, tuple[()]] = (b"", ())
         self._store = store
         self._session = session
 
@@ -105,13 +111,13 @@ class _End:
         return TransactionStatus.INTRANS if runs else TransactionStatus.IDLE
 
     def send_query(self, message: bytes) -> None:
-        """Take a message without parameters, which ``sent`` hands on."""
-        self.message = message
+        """Take a message without parameters."""
+        self.sent = (message, ())
 
     def carry(self, message: bytes, given: Any) -> list[Answer]:
         """Send a message, and wait for its answer."""
         try:
-            return self._store.carry(self._session, message, given)
+            return [self._store.ask(self._store.answers(self._session, message, given))]
         except psycopg.OperationalError as error:
             if error.sqlstate is None or error.sqlstate.startswith("57P"):
                 self.finish()
@@ -124,11 +130,6 @@ class _End:
             self._store.leave(self._session)
 
 
-def sent(end: _End) -> tuple[bytes, tuple[()]]:
-    """Return what ``psycopg.generators.execute`` would send: ``_Connection`` waits for it."""
-    return end.message, ()
-
-
 class _Travelling(psycopg.Connection[Any]):
     """Whose messages travel, and whose thread parks."""
 
@@ -136,10 +137,10 @@ class _Travelling(psycopg.Connection[Any]):
         super().__init__(end)
         self.cursor_factory = _Cursor
 
-    def wait(self, asked: Any, *_: Any, **__: Any) -> Any:
+    def wait(self, gen: Any, interval: float = 0.0, timeout: float | None = None) -> Any:
         """Send what is given, and wait until it is answered."""
         end: Any = self.pgconn
-        return end.carry(*asked)
+        return end.carry(*gen)
 
     def rollback(self) -> None:
         """Roll back what is open."""
@@ -162,10 +163,10 @@ class _Cursor(psycopg.Cursor[Any]):
         self._closed = False
         self._rows: list[tuple[Any, ...]] = []
 
-    def execute(self, query: Any, given: Any = (), **_: Any) -> Any:
+    def execute(self, query: Any, given: Any = (), **_: Any) -> Any:  # type: ignore[override]
         """See ``psycopg.Cursor``."""
-        statement = query if isinstance(query, bytes) else query.encode()
-        (answer,) = self._conn.wait((statement, given))
+        asked: Any = query if isinstance(query, bytes) else query.encode(), given
+        (answer,) = self._conn.wait(asked)
         self._rows, self._rowcount = list(answer.rows), answer.rowcount
         return self
 

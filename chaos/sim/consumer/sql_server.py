@@ -1,6 +1,6 @@
 """Model of the world: a server of SQL as PostgreSQL's, its sessions, transactions and row locks.
 
-A session's transaction is what it has written: it is carried out again, in a transaction of the
+A session's transaction is what it has written: that is carried out anew, in a transaction of the
 database's, for each of its statements, and committed with the last.
 """
 
@@ -23,15 +23,12 @@ from sharedlog._core.commit import Refused
 
 __all__ = ["Answer", "ServerSession", "SqlServer"]
 
-_WRITES = ("INSERT", "UPDATE", "DELETE")
-_READS = "SELECT"
-
 
 class Answer(NamedTuple):
-    """What a statement is answered with, as libpq has it and as a cursor has it."""
+    """What a message is answered with, as libpq has it and as a cursor has it."""
 
     command_status: bytes = b""
-    rows: Sequence[tuple[Any, ...]] = ()
+    rows: Sequence[Any] = ()
     rowcount: int = -1
     status: ExecStatus = ExecStatus.COMMAND_OK
 
@@ -45,40 +42,35 @@ class ServerSession:
         # A statement of the transaction has failed.
         self.failed = False
 
+    def has_locked(self, tag: str) -> bool:
+        """Whether its transaction has written a row of a shard that others write, too."""
+        return any(tag in given and "INTO effect" not in text for text, given in self.written or ())
+
 
 class SqlServer(Database):
-    """The database, and who has what open."""
+    """The database, and the sessions that are open."""
 
     def __init__(self) -> None:
         super().__init__()
         self._count = 0
-        self._sessions: dict[str, ServerSession] = {}
-        # Whose transaction has written a shard's rows.
-        self._locks: dict[str, ServerSession] = {}
+        self.sessions: dict[str, ServerSession] = {}
 
     def begin_session(self) -> ServerSession:
         """Open a session."""
         self._count += 1
         session = ServerSession(f"s{self._count}")
-        self._sessions[session.name] = session
+        self.sessions[session.name] = session
         return session
-
-    def end_session(self, name: str) -> None:
-        """End a session, and what it has open; idempotent."""
-        session = self._sessions.pop(name, None)
-        if session is not None:
-            self._unlock(session)
 
     def restore(self) -> bool:
         """See ``Database``: the server starts anew."""
-        for each in list(self._sessions):
-            self.end_session(each)
+        self.sessions.clear()
         return super().restore()
 
     def ask(
         self,
         session: ServerSession,
-        statement: bytes,
+        message: bytes,
         given: Sequence[Any],
         full: Callable[[], bool],
         append: Callable[[], Any] | None,
@@ -88,51 +80,52 @@ class SqlServer(Database):
         ``full``: whether there is no room for what is written. ``append``: to the log, in the
         database, with the commit.
         """
-        if session.name not in self._sessions:
+        if session.name not in self.sessions:
             raise errors.AdminShutdown("terminating connection due to administrator command")
-        text = statement.decode()
+        text = message.decode()
         kind = text.partition(" ")[0].rstrip(";")
         if kind == "ROLLBACK" or (kind == "COMMIT" and session.failed):
-            self._over(session)
+            session.written, session.failed = None, False
             return Answer(b"ROLLBACK")
         if session.failed:
             raise errors.InFailedSqlTransaction("current transaction is aborted")
-        if kind == "BEGIN":
-            session.written = []
-            return Answer()
         try:
-            if kind == "COMMIT":
+            if kind == "BEGIN":
+                session.written = []
+            elif kind == "COMMIT":
                 return self._commit(session, append)
-            if (known := _KNOWN.get(text)) is not None:
-                return Answer(rows=[known(self, *given[:1])])
-            if kind not in (*_WRITES, _READS) or not given:
-                # It sets, checks or locks what nothing here depends on.
-                return Answer()
-            return self._execute(session, text, given, full)
+            elif (known := _KNOWN.get(text)) is not None:
+                return Answer(rows=[(known(self, *given[:1]),)])
+            elif given:
+                return self._execute(session, text, given, full)
         except psycopg.Error:
             session.failed = session.written is not None
             raise
+        # It sets, checks or locks what nothing here depends on.
+        return Answer()
 
     def _execute(
         self, session: ServerSession, text: str, given: Sequence[Any], full: Callable[[], bool]
     ) -> Answer:
-        writes = not text.startswith(_READS)
-        tag = next(each for each in given if each in TAGS)
-        # Who inserts a row of its own waits for no other one.
-        if writes and "INTO effect" not in text:
-            if self._locks.get(tag, session) is not session:
-                raise Locked("until that transaction is over")
-            if session.written is not None:
-                self._locks[tag] = session
-        if writes and full():
-            raise errors.DiskFull("could not extend file: No space left on device")
         last = (_of_sqlite(text), given)
-        if session.written is None:
-            return self.carry(lambda execute: _answer(execute(*last)))
-        found = self.tried([*session.written, last])
-        if writes:
-            session.written.append(last)
-        return found
+        before = [*(session.written or ())]
+        if not text.startswith("SELECT"):
+            tag = next(each for each in given if each in TAGS)
+            others = [each for each in self.sessions.values() if each is not session]
+            if "INTO effect" not in text and any(each.has_locked(tag) for each in others):
+                raise Locked
+            if full():
+                raise errors.DiskFull("could not extend file: No space left on device")
+            if session.written is not None:
+                session.written.append(last)
+
+        def work(execute: Any) -> Answer:
+            for each in before:
+                execute(*each)
+            cursor = execute(*last)
+            return Answer(rows=cursor.fetchall(), rowcount=cursor.rowcount)
+
+        return self.carry(work, tries=session.written is not None)
 
     def _commit(self, session: ServerSession, append: Callable[[], Any] | None) -> Answer:
         written = session.written or ()
@@ -147,47 +140,16 @@ class SqlServer(Database):
             found = self.carry(work)
         except Refused as refused:
             raise errors.RaiseException("the log has refused it") from refused
-        self._over(session)
+        session.written = None
         return Answer(b"COMMIT", found)
-
-    def tried(self, statements: Sequence[tuple[str, Sequence[Any]]]) -> Answer:
-        """Return what the last of some statements is answered in a transaction of them all."""
-        connection = self._connection
-        connection.execute("BEGIN")
-        try:
-            for each in statements[:-1]:
-                connection.execute(*each)
-            return _answer(connection.execute(*statements[-1]))
-        finally:
-            connection.execute("ROLLBACK")
-
-    def _over(self, session: ServerSession) -> None:
-        session.written, session.failed = None, False
-        self._unlock(session)
-
-    def _unlock(self, session: ServerSession) -> None:
-        for tag in [tag for tag, each in self._locks.items() if each is session]:
-            del self._locks[tag]
-
-    def _has(self, name: str) -> tuple[bool]:
-        return (name in self._sessions,)
-
-    def _ended(self, name: str) -> tuple[bool]:
-        self.end_session(name)
-        return (True,)
 
 
 # Of the product's statements those that ask for what no table has.
-_KNOWN: dict[str, Callable[..., tuple[Any, ...]]] = {
-    f"SELECT to_regclass('{CALLS}')": lambda _: (CALLS,),
-    postgres._THERE.decode(): SqlServer._has,
-    postgres._END.decode(): SqlServer._ended,
+_KNOWN: dict[str, Callable[..., Any]] = {
+    f"SELECT to_regclass('{CALLS}')": lambda _: CALLS,
+    postgres._THERE.decode(): lambda server, name: name in server.sessions,
+    postgres._END.decode(): lambda server, name: server.sessions.pop(name, None) is not None,
 }
-
-
-def _answer(cursor: Any) -> Answer:
-    rows = cursor.fetchall()
-    return Answer(rows=rows, rowcount=cursor.rowcount)
 
 
 def _of_sqlite(statement: str) -> str:

@@ -7,7 +7,7 @@ file's lock, and for the disk as it commits, where faults strike.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,12 @@ from chaos.sim.consumer.names import CONSUMER
 from chaos.sim.consumer.stage import Acting, Pointed, Stage
 from chaos.sim.consumer.wire import Wire
 from chaos.sim.faults import Fault, Point
-from sharedlog._consumer.joined_append import Held, JoinedAppend
+from sharedlog._consumer.joined_append import Together
 from sharedlog._consumer.sqlite import BEGIN, COMMIT, HandlersConnection, SqliteLane
-from sharedlog._core.commit import Refused
-from sharedlog._core.consumer.asked import Unit
-from sharedlog._core.consumer.checkpoint import Checkpoint
-from sharedlog._core.steps import Rule
-from sharedlog._engines.driving import do
+from sharedlog._core.consumer.one_file import InOneFile
+from sharedlog._core.errors import LogError
+from sharedlog._core.steps import Rule, Step
+from sharedlog._engines.driving import carry_out
 
 __all__ = ["FileStore"]
 
@@ -41,44 +40,22 @@ class FileStore(Pointed, SqliteLane):
         self._actor = actor
         self._database = database
         self._wire = wire
-        # Where the log is in the file: what is appended by the next commit, and what keys of it
-        # hold since the last one.
-        self._append: JoinedAppend | None = None
-        self._held: Held | None = None
-        self._known: dict[str, Held] = {}
+        # Where the log is in the file: what is appended by the next commit.
+        self._append: Rule[Any] | None = None
         path = Path("simulated.db")
         with self.about(Point.STORE_TAKEN):
             super().__init__(path, CONSUMER, guard=_Guard(path))
 
-    def take(self, tag: str, number: int, **how: Any) -> Checkpoint:
-        """See ``Store``."""
-        self._known.pop(tag, None)
-        found: Checkpoint = super().take(tag, number, **how)
-        return found
+    def joined(self, _: Any) -> Together | None:
+        """See ``SqliteLane``: what is appended is in the file with the commit."""
+        return Together(self._keep, InOneFile, alone=True) if self._cast.setup.joined else None
 
-    def append(self, tag: str, append: Rule[Any]) -> None:
-        """Have an append be in the transaction that runs, as ``SqliteEngine.carry_in`` has it."""
-        engine: Any = SimulatedEngine(self._cast, self._actor)
-        self._append = JoinedAppend(
-            lambda step: do(engine, step), append, self._known.pop(tag, None)
-        )
-
-    def commit(self, tag: str, checkpoint: Checkpoint, units: Sequence[Unit] = ()) -> None:
-        """See ``Store``."""
-        self._known.pop(tag, None)
-        append = self._append
-        try:
-            super().commit(tag, checkpoint, units)
-        except Refused as refused:
-            if append is None:
-                raise
-            raise append.refused(refused) from refused
-        if self._held is not None:
-            self._known[tag], self._held = self._held, None
+    def _keep(self, _: str, append: Rule[Any]) -> None:
+        self._append = append
 
     def rollback(self) -> None:
         """See ``Store``."""
-        self._append = self._held = None
+        self._append = None
         super().rollback()
 
     def _connected(self) -> HandlersConnection:
@@ -114,16 +91,18 @@ class FileStore(Pointed, SqliteLane):
                 raise self._lost(point)
             append, self._append = self._append, None
             found = end(COMMIT)
-            if append is not None and append.commit is not None:
-                with self._database.unless(Refused):
-                    lsns = cast.server.at_once(self._actor.process, append.commit, Point.NAMED)
-                self._held = append.left(lsns)
+            if append is not None:
+                with self._database.unless(LogError):
+                    carry_out(SimulatedEngine(cast, self._actor), append, self._at_once)
             self._database.changed()
             if lost and cast.random.random() < 0.2:
                 # What is on the disk is not known.
                 raise self._lost(point)
             strand.sleep(_STEP_S * cast.random.random())
         return found
+
+    def _at_once(self, _: Any, step: Step) -> Any:
+        return self._cast.server.at_once(self._actor.process, step, Point.NAMED)
 
     def _lost(self, point: Point) -> sqlite3.Error:
         self._cast.coverage.hit(Fault.STORE_LOSS, point)

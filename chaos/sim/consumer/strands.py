@@ -18,6 +18,9 @@ from sharedlog._core.consumer.asked import Died
 
 __all__ = ["Event", "Strand", "Strands"]
 
+# Virtual time stands still where a wait is shorter.
+_LEAST_S = 0.0005
+
 
 class Strands:
     """Those of one run. All that does not run in a strand is the world's."""
@@ -181,7 +184,7 @@ class Event:
 
         self._waiting.append(later)
         if timeout is not None:
-            process.after(timeout, wake, False, None)
+            process.after(max(timeout, _LEAST_S), wake, False, None)
         return bool(strand.park())
 
 
@@ -205,3 +208,6 @@ class _Result(Future[Any]):
         wake, process = strand.waker(), strand.process
         self.add_done_callback(lambda _: process.after(0.0, wake, None, None))
         strand.park()
+
+    # As a thread's.
+    join = wait

@@ -10,7 +10,6 @@ from psycopg.types.numeric import Int8Dumper
 
 import sharedlog
 from sharedlog import HandlerEnded, InvalidRequest, StoreAway
-from sharedlog._consumer.opening import together
 from sharedlog.testing import drain, driven
 from tests.helpers.log_servers import shared_postgres
 from tests.sharedlog.consumer.test_left_running import log, noting
@@ -65,7 +64,7 @@ def test_a_url_with_foreign_keys_is_the_logs_file_still(tmp_path):
         url = f"{place.url}?foreign_keys=on"
         consumer = sharedlog.Consumer(log, "noting", ["orders"], url)
         with closing(consumer._open_store()) as store:
-            assert together(store, log._engine, url) is not None
+            assert store.joined(log._engine) is not None
         for wrong in ("?foreign_keys=maybe", "?wal=off"):
             with pytest.raises(InvalidRequest, match="foreign_keys"):
                 sharedlog.Consumer(log, "noting", ["orders"], place.url + wrong)
