@@ -14,6 +14,7 @@ It is private, and imports none of them.
 - ``exports``: packages' public names, imported when they are asked for.
 - ``signals``: taken while a process serves; ``scraping``: its metrics; ``exits``: its exit codes;
   ``version``: which release it is.
+- ``files``: made private, and opened through no link.
 - ``texts``: what others said, as people are shown it.
 - ``pings``: options of gRPC servers that permit clients to ping.
 - ``urls``: splits the URLs of servers; ``servers``: what they all have in common.

@@ -14,6 +14,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from _rifl_ground.files import make_private, name_if_open_to_all
 from _rifl_ground.forks import in_children
 from _rifl_ground.sqlite.failures import CutOff, NoWal, Stopped, is_busy
 from _rifl_ground.sqlite.wal_file import KEPT_BYTES
@@ -98,10 +99,11 @@ def connect(
     """Return a connection whose commits are on the disk when they return.
 
     It is in autocommit mode: transactions are begun and ended by our SQL. ``create``: the file is
-    made if there is none. ``busy_s``: how long a statement waits for other connections.
-    ``statements``: how many of them are kept prepared. ``checkpoint_pages``: a commit moves the
-    WAL into the file from this length on; ``wal_kept_bytes``: what the WAL keeps of its room then.
-    ``wal``: the file gets a WAL, and ``NoWal`` is raised if there can be none.
+    made if there is none, private; SQLite gives its mode to those beside it. ``busy_s``: how long
+    a statement waits for other connections. ``statements``: how many of them are kept prepared.
+    ``checkpoint_pages``: a commit moves the WAL into the file from this length on;
+    ``wal_kept_bytes``: what the WAL keeps of its room then. ``wal``: the file gets a WAL, and
+    ``NoWal`` is raised if there can be none.
 
     Raises ``CutOff``, and ``Stopped`` where SQLite is built so that it does not sync, and in a
     forked child whose parent had the file open.
@@ -117,8 +119,13 @@ def connect(
         if stat.S_ISREG(found.st_mode) and 0 < found.st_size < _SMALLEST_PAGE:
             # SQLite would take it for a new one.
             raise CutOff(f"{path} is cut off in its first page")
+    if create:
+        # What is in the way SQLite says itself.
+        with suppress(OSError):
+            make_private(file)
+    name_if_open_to_all(file)
     connection: _Made = sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode={'rwc' if create else 'rw'}&cache=private",
+        f"{path.absolute().as_uri()}?mode=rw&cache=private",
         uri=True,
         timeout=busy_s,
         isolation_level=None,

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from _rifl_ground.files import open_beside
+
 _HEADER_BYTES = 32
 # SQLite cuts a longer one to this with the first commit after it began anew: our connections tell
 # it to (``journal_size_limit``). What is beyond is not held against it.
@@ -25,7 +27,7 @@ class WalFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._file = open_beside(path, os.O_RDONLY)
         self._seen = (b"", 0)
 
     @property

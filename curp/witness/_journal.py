@@ -8,6 +8,7 @@ import os
 import zlib
 from pathlib import Path
 
+from _rifl_ground.files import open_beside
 from _rifl_ground.log import get_logger
 
 _log = get_logger("curp.witness")
@@ -48,7 +49,7 @@ class WitnessJournal:
         """Open, making the directory if need be, and read to the end."""
         directory.mkdir(parents=True, exist_ok=True)
         self._path = directory / _NAME
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._file = open_beside(self._path, os.O_RDWR | os.O_CREAT)
         self.group = ""
         self.highest = 0
         try:

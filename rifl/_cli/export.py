@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import itertools
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from _rifl_ground.files import replacing
 from rifl._grpc.codes import code_name
 from rifl._stores.errors import MissingExtra, UnsupportedStore
 from rifl._stores.inspection import CallRow, Inspection
@@ -38,23 +38,18 @@ _Row = dict[str, Any]
 def export(store: Inspection, out: Path, *, with_responses: bool) -> int:
     """Write one row for every call, and return how many; the file appears when whole.
 
+    It is private, or has the mode of the file that it replaces.
+
     Rows are read a page at a time: calls recorded or acknowledged meanwhile may
     be in it or not. Raises ``MissingExtra``, ``OSError``, a ``StoreError``.
     """
     columns = (*COLUMNS, _RESPONSE) if with_responses else COLUMNS
     rows = _rows(store, with_responses=with_responses)
-    part = out.with_name(out.name + ".part")
-    try:
-        if out.suffix == ".csv":
-            count = _write_csv(part, columns, rows)
-        elif out.suffix == ".parquet":
-            count = _write_parquet(part, columns, rows)
-        else:
-            raise UnsupportedStore(f"{out} is neither .csv nor .parquet")
-        os.replace(part, out)
-    finally:
-        part.unlink(missing_ok=True)
-    return count
+    write = _WRITERS.get(out.suffix)
+    if write is None:
+        raise UnsupportedStore(f"{out} is neither .csv nor .parquet")
+    with replacing(out) as part:
+        return write(part, columns, rows)
 
 
 def _rows(store: Inspection, *, with_responses: bool) -> Iterator[_Row]:
@@ -128,3 +123,6 @@ def _write_parquet(path: Path, columns: tuple[tuple[str, str], ...], rows: Itera
             writer.write_table(pyarrow.Table.from_pylist(batch, schema))
             count += len(batch)
     return count
+
+
+_WRITERS = {".csv": _write_csv, ".parquet": _write_parquet}

@@ -65,6 +65,7 @@ def print_store(
             _schema(summary),
             *([("stopped", "it has lost what it acknowledged")] if summary.stopped else []),
             ("size", _size(summary.size_bytes)),
+            *([("open to", summary.open_to)] if summary.open_to else []),
             ("clients, open sessions", f"{summary.clients}, {summary.open_sessions}"),
             ("recorded, unacknowledged", f"{summary.records} ({_size(summary.record_bytes)})"),
             ("intents", str(summary.intents)),

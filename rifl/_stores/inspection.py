@@ -21,7 +21,8 @@ class Summary(NamedTuple):
     running, if there is an owner. On SQLite calls that need no intent do not show
     while they run; on Redis and PostgreSQL all do. ``incarnation`` counts openings,
     None where replicas share the store. ``stopped``: it has lost what it had
-    acknowledged, and no server takes calls. ``url`` has no credentials.
+    acknowledged, and no server takes calls. ``url`` has no credentials. ``open_to``: the
+    users beside its owner who may open the store's file, empty if there are none, or no file.
     """
 
     url: str
@@ -36,6 +37,7 @@ class Summary(NamedTuple):
     record_bytes: int
     oldest_unix_s: int | None
     stopped: bool = False
+    open_to: str = ""
 
 
 class SessionInfo(NamedTuple):

@@ -23,6 +23,7 @@ import pyarrow.parquet
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sql
 
+from _rifl_ground.files import make_private
 from rifl._stores import Settlement, settle_unknown
 from rifl._stores.opening import open_inspection
 from rifl.core._shared.identity import RpcId
@@ -165,7 +166,9 @@ class DeadLetterFile:
         if dead is None:
             return 0
         if self._writer is None:
-            self._writer = pyarrow.parquet.ParquetWriter(self._pending / self._name, self._schema)
+            file = self._pending / self._name
+            make_private(file)
+            self._writer = pyarrow.parquet.ParquetWriter(file, self._schema)
         columns = [
             column if column.type == field.type else column.cast(field.type)
             for column, field in zip(dead.columns, self._schema, strict=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import os
 import sys
 import time
 from collections import Counter
@@ -19,6 +18,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from _rifl_ground.files import replacing
 from rifl.spark._errors import PlanError
 
 # Bounds of neighbouring buckets differ by a twentieth: p99 is that exact.
@@ -218,7 +218,7 @@ def _logger() -> logging.Logger:
 
 def _add(path: Path, method: str, counts: Counts) -> None:
     """Add to the totals in the file; it is replaced whole."""
-    from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
+    from prometheus_client import CollectorRegistry, Gauge, generate_latest
     from prometheus_client import Counter as Total
     from prometheus_client.parser import text_string_to_metric_families
 
@@ -248,5 +248,7 @@ def _add(path: Path, method: str, counts: Counts) -> None:
     for quantile, name in (("0.5", "p50_s"), ("0.99", "p99_s")):
         if summary[name] is not None:
             last.labels(method, quantile).set(summary[name])
-    write_to_textfile(str(path), registry)
-    os.chmod(path, 0o644)
+    with replacing(path) as part:
+        part.write_bytes(generate_latest(registry))
+        # The collector runs as another user.
+        part.chmod(0o644)

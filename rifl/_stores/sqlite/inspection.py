@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from _rifl_ground.files import others_rights
 from _rifl_ground.sqlite.opening import reading
 from rifl._stores.codec import RecordCodec
 from rifl._stores.errors import (
@@ -104,6 +105,7 @@ class SqliteInspection:
             records=records,
             record_bytes=record_bytes,
             oldest_unix_s=oldest,
+            open_to=others_rights(self._path),
         )
 
     def clients(self, limit: int | None = None) -> list[ClientRow]:

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from _rifl_ground.files import open_beside, replacing
 from _rifl_ground.log import get_logger
 from _rifl_ground.sqlite.folders import sync_folder
 from rifl._stores.errors import StoreUnreachable
@@ -42,7 +43,8 @@ def read_note(path: Path) -> StoreNote | None:
     Raises ``StoreUnreachable`` where there is a note that must not be read.
     """
     try:
-        text = note_path(path).read_text(errors="replace")
+        with open(open_beside(note_path(path), os.O_RDONLY), "rb") as file:
+            text = file.read().decode(errors="replace")
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -73,21 +75,19 @@ class NoteFile:
     def __init__(self, path: Path, note: StoreNote) -> None:
         self._note = note
         self._path = note_path(path)
-        part = self._path.with_name(self._path.name + ".part")
         line = _line(note)
         self._at, self._main_at = (
             line.index(word) + len(word) for word in (" commits ", " without-wal ")
         )
         try:
-            self._file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            try:
-                os.write(self._file, line.encode())
-                os.fsync(self._file)
-                os.replace(part, self._path)
+            with contextlib.ExitStack() as failing:
+                with replacing(self._path) as part:
+                    self._file = open_beside(part, os.O_WRONLY)
+                    failing.callback(os.close, self._file)
+                    os.write(self._file, line.encode())
+                    os.fsync(self._file)
                 sync_folder(self._path.parent)
-            except BaseException:
-                os.close(self._file)
-                raise
+                failing.pop_all()
         except OSError as error:
             raise StoreUnreachable(f"cannot write {self._path}: {error}") from error
 

@@ -9,6 +9,7 @@ import os
 import time
 from pathlib import Path
 
+from _rifl_ground.files import open_beside
 from _rifl_ground.owned_lock import OwnedLock
 from _rifl_ground.sqlite.opening import is_inherited
 from rifl._stores.errors import StoreLocked, StoreUnreachable
@@ -28,7 +29,7 @@ def owner_of(path: Path) -> str | None:
         if path in _owned:
             return f"pid {os.getpid()}"
         try:
-            file = os.open(lock_path, os.O_RDONLY | os.O_CLOEXEC)
+            file = open_beside(lock_path, os.O_RDONLY)
         except OSError:
             return None
         try:
@@ -63,7 +64,7 @@ class Ownership:
             if self._path in _owned:
                 raise StoreLocked(f"{path} is open in this process (pid {os.getpid()}) already")
             try:
-                file = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                file = open_beside(lock_path, os.O_RDWR | os.O_CREAT)
             except OSError as error:
                 raise StoreUnreachable(f"cannot open {lock_path}: {error}") from error
             self._file = _owned[self._path] = io.FileIO(file, "r+")

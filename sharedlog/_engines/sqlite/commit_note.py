@@ -6,6 +6,7 @@ import contextlib
 import os
 from pathlib import Path
 
+from _rifl_ground.files import open_beside
 from _rifl_ground.sqlite.folders import sync_folder
 
 
@@ -28,7 +29,7 @@ class CommitNote:
     def read(self) -> int | None:
         """Return how many commits the log had at least, None if nothing is noted; ``OSError``."""
         try:
-            with self.path.open("rb") as file:
+            with open(open_beside(self.path, os.O_RDONLY), "rb") as file:
                 file.seek(self._at)
                 words = file.read(len(self._line % 0)).split()
         except FileNotFoundError:
@@ -45,8 +46,7 @@ class CommitNote:
                 self.close()
             new = self._file is None and not self.path.exists()
             if self._file is None:
-                flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
-                self._file = os.open(self.path, flags, 0o600)
+                self._file = open_beside(self.path, os.O_WRONLY | os.O_CREAT)
             os.pwrite(self._file, self._line % commits, self._at)
             if new:
                 # That it is missing means something: its name outlives a loss of power.

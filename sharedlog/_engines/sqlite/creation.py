@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 from _rifl_ground.sqlite.folders import sync_folder
@@ -29,12 +28,6 @@ def create(path: Path, keys: Mapping[str, bytes] | None = None) -> None:
     path = path.absolute()
     for key in keys or {}:
         check_key(key)
-    try:
-        # Closed again only where it is new: SQLite's locks of it would go with that.
-        with suppress(FileExistsError):
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-    except OSError as error:
-        raise LogUnavailable(f"{path}: {error}") from error
     note = note_of(path)
     with closing(LogFile(path, BUSY_S, LOG, create=True)) as file, closing(note):
         with file.writing() as connection:

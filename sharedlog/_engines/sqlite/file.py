@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from _rifl_ground.files import open_beside
 from _rifl_ground.owned_lock import OwnedLock
 from _rifl_ground.sqlite.failures import Stopped, is_busy, is_damage, name_of
 from _rifl_ground.sqlite.guard import FileGuard
@@ -51,7 +52,7 @@ class WriteFairness:
         self._waits = False
         self._passed_over_until = 0.0
         with contextlib.suppress(OSError):
-            self._file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+            self._file = open_beside(path, os.O_WRONLY)
 
     def give_way(self, wait: Callable[[float], object]) -> None:
         """Let one that waits go first. ``wait`` pauses; True ends it."""
