@@ -15,6 +15,8 @@ It is private, and imports none of them.
 - ``signals``: taken while a process serves; ``scraping``: its metrics; ``exits``: its exit codes;
   ``version``: which release it is.
 - ``files``: made private, and opened through no link.
+- ``plaintext``: which connections secrets stay off.
+- ``options``: of several commands.
 - ``texts``: what others said, as people are shown it.
 - ``pings``: options of gRPC servers that permit clients to ping.
 - ``urls``: splits the URLs of servers; ``servers``: what they all have in common.

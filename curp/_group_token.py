@@ -5,6 +5,10 @@ from __future__ import annotations
 import hmac
 from typing import Any
 
+import grpc
+
+from _rifl_ground.plaintext import why_not_sent
+
 # Metadata of what changes a group: Collect, Freeze and Start at a witness, ChangeWitnesses
 # and Transfer at a replica.
 GROUP_TOKEN_KEY = "curp-group-token"  # noqa: S105 - the entry's name
@@ -20,3 +24,15 @@ def shows_group_token(context: Any, token: bytes | None) -> bool:
             if hmac.compare_digest(given, token):
                 return True
     return False
+
+
+def why_kept_off(
+    address: str, credentials: grpc.ChannelCredentials | None, *, allowed: bool = False
+) -> str:
+    """Return why the token, and the secrets of a witness's start, do not go to an address."""
+    return why_not_sent(
+        "the group's token or signing secret",
+        address,
+        secure=credentials is not None,
+        allowed=allowed,
+    )

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import grpc
 
+from _rifl_ground.options import AllowPlaintext
+
 
 def add_server_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of a process that listens: its certificate, and whose it asks for."""
@@ -30,10 +32,12 @@ def add_client_options(parser: argparse.ArgumentParser) -> None:
         "--tls-authorities",
         type=Path,
         metavar="PEM",
-        help="speak TLS to who has a certificate signed by one of these",
+        help="speak TLS to servers whose certificates one of these signed; with a certificate "
+        "alone: one of the system's authorities",
     )
     _add_certificate(parser)
     add_token_option(parser)
+    add_plaintext_option(parser)
 
 
 def add_token_option(parser: argparse.ArgumentParser) -> None:
@@ -45,6 +49,11 @@ def add_token_option(parser: argparse.ArgumentParser) -> None:
         help="the secret of the group's replicas, witnesses and operators; "
         "without one any client that reaches the port may stop the group",
     )
+
+
+def add_plaintext_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option of a process that sends secrets."""
+    parser.add_argument("--plaintext-secrets", action=AllowPlaintext)
 
 
 def check_options(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
@@ -70,11 +79,14 @@ def server_credentials(arguments: argparse.Namespace) -> grpc.ServerCredentials 
 def channel_credentials(
     authorities: Path | None, key: Path | None, certificate: Path | None
 ) -> grpc.ChannelCredentials | None:
-    """Return what to call with, None for plaintext; raises ``OSError``."""
-    if authorities is None:
+    """Return what to call with, None for plaintext; raises ``OSError``.
+
+    A key or a certificate alone asks for TLS, by the system's authorities.
+    """
+    if authorities is key is certificate is None:
         return None
     return grpc.ssl_channel_credentials(
-        authorities.read_bytes(),
+        None if authorities is None else authorities.read_bytes(),
         None if key is None else key.read_bytes(),
         None if certificate is None else certificate.read_bytes(),
     )

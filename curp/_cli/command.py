@@ -20,9 +20,11 @@ from curp._cli.poison import add_poison_commands
 from curp._cli.recover import add_recover_command
 from curp._cli.serve import ServeOptions, add_tuning_options, serve, tuning_of
 from curp._cli.status import add_status_command, told_left_out
+from curp._group_token import why_kept_off
 from curp._replica.replica_list import change_replicas, read_replicas
 from curp._security import (
     add_client_options,
+    add_plaintext_option,
     add_server_options,
     add_token_option,
     channel_credentials,
@@ -119,9 +121,11 @@ def _parser() -> argparse.ArgumentParser:
         "--witness-authorities",
         type=Path,
         metavar="PEM",
-        help="speak TLS to witnesses, whose certificates one of these signed, with our certificate",
+        help="speak TLS to witnesses whose certificates one of these signed, with our certificate; "
+        "with --tls-certificate alone: one of the system's authorities",
     )
     add_token_option(run)
+    add_plaintext_option(run)
     run.add_argument(
         "--sessions-from",
         choices=[each.value for each in SessionsFrom],
@@ -220,6 +224,12 @@ def _serve(arguments: argparse.Namespace) -> int:
         if not equals:
             raise GroupError(f"{text!r} is not /PKG.SVC/METHOD=FIELD")
         keys.setdefault(method, []).append(field)
+    witness_credentials = channel_credentials(
+        arguments.witness_authorities, arguments.tls_key, arguments.tls_certificate
+    )
+    for witness in arguments.witness:
+        if why := why_kept_off(witness, witness_credentials):
+            arguments.parser.error(why)
     log_to_stderr(as_json=arguments.log_json)
     options = ServeOptions(
         listen=arguments.listen,
@@ -245,9 +255,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         peer_property=arguments.peer_property,
         sessions_from=arguments.sessions_from,
         group_token=read_token(arguments.group_token_file),
-        witness_credentials=channel_credentials(
-            arguments.witness_authorities, arguments.tls_key, arguments.tls_certificate
-        ),
+        witness_credentials=witness_credentials,
     )
 
 

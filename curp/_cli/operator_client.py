@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from curp._group_token import GROUP_TOKEN_KEY
+from curp._group_token import GROUP_TOKEN_KEY, why_kept_off
 from curp._replica.fan_out import ask_all
 from curp._security import channel_credentials, read_token
 from curp.v1 import curp_pb2 as pb
@@ -162,7 +162,13 @@ class OperatorClient:
         reply = self._ask(leader, lambda stub, more: stub.FinalizeUpgrade(request, **more))
         return int(reply.version)
 
+    def why_not_asked(self, address: str) -> str:
+        """Return why a replica is not asked; empty: it may be."""
+        return why_kept_off(address, self._credentials) if self._metadata else ""
+
     def _ask(self, address: str, ask: Callable[[Any, dict[str, Any]], Any]) -> Any:
+        if why := self.why_not_asked(address):
+            raise GroupError(f"{address}: {why}")
         more = {"timeout": self._timeout_s, "metadata": self._metadata}
         with self._connect(address) as channel:
             try:
@@ -180,8 +186,11 @@ class OperatorClient:
 def open_group(
     arguments: argparse.Namespace, targets: Sequence[str], *, timeout_s: float = _TIMEOUT_S
 ) -> OperatorClient:
-    """Return the group that a command was given, with its TLS options and token."""
-    return OperatorClient(
+    """Return the group that a command was given, with its TLS options and token.
+
+    Ends with a usage error if the token may not go to one of the targets.
+    """
+    group = OperatorClient(
         targets,
         timeout_s=timeout_s,
         credentials=channel_credentials(
@@ -189,6 +198,10 @@ def open_group(
         ),
         group_token=read_token(arguments.group_token_file),
     )
+    for target in targets:
+        if why := group.why_not_asked(target):
+            arguments.parser.error(why)
+    return group
 
 
 def _serving(statuses: Iterable[pb.GroupStatusReply]) -> pb.GroupStatusReply | None:

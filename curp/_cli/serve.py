@@ -16,7 +16,9 @@ from typing import Any, NamedTuple
 import grpc
 
 from _rifl_ground.exits import ExitCode
+from _rifl_ground.log import get_logger
 from _rifl_ground.pings import SERVER_OPTIONS
+from _rifl_ground.plaintext import is_loopback
 from _rifl_ground.signals import taken_signals
 from curp._cli.operator_client import GroupError
 from curp._replica import Replica, Tuning
@@ -24,6 +26,7 @@ from curp._replica.engine_at_start import open_at_start
 from curp.log._errors import LogUnavailable, may_pass
 from curp.log._opening import group_of
 
+_log = get_logger("curp.replica")
 _GRACE_S = 1.0
 
 # What each field of a ``Tuning`` is; its option has its name, without the unit.
@@ -137,6 +140,8 @@ def serve(
         if options.reflection:
             replica.add_reflection(server, *names.services)
         if options.credentials is None:
+            if replica_of.get("group_token") and not is_loopback(options.listen):
+                _log.warning("token_over_plaintext", listen=options.listen)
             server.add_insecure_port(options.listen)
         else:
             server.add_secure_port(options.listen, options.credentials)

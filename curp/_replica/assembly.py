@@ -97,6 +97,7 @@ def assemble(
         timeout_s=tuning.witness_timeout_s,
         credentials=secrets.witness_credentials,
         group_token=secrets.group_token,
+        plaintext_secrets=secrets.plaintext_secrets,
     )
     opened = (
         open_at_start(engine, name, tuning.engine_wait_s) if isinstance(engine, str) else engine

@@ -19,6 +19,7 @@ from _rifl_ground.owned_lock import OwnedLock
 from _rifl_ground.threads import in_thread
 from _rifl_ground.urls import split_url
 from curp._core.role import Role
+from curp._group_token import why_kept_off
 from curp._key_declarations import KeyDeclaration
 from curp._replica.assembly import assemble
 from curp._replica.driver import drive
@@ -177,7 +178,10 @@ class Replica:
 
     ``witness_credentials`` are used to reach witnesses; None: plaintext. ``group_token``: a
     secret that the group's replicas, witnesses and operators share. No client without it
-    can change the witness list or the leader; give it to the witnesses, too.
+    can change the witness list or the leader; give it to the witnesses, too. Without
+    ``witness_credentials`` neither the token nor the secrets that sign clients' tokens go to a
+    witness beyond this machine (a loopback address, ``localhost``, a unix socket), unless
+    ``plaintext_secrets``, for a mesh that encrypts; ``ValueError`` if ``witnesses`` has one.
 
     ``tuning``: times and sizes, see ``curp.Tuning``. ``bounds``: callers' limits, see
     ``rifl.Bounds``, as counted by the leader since it leads. For callers without a name
@@ -207,6 +211,7 @@ class Replica:
         application_version: int = 0,
         witness_credentials: grpc.ChannelCredentials | None = None,
         group_token: str | None = None,
+        plaintext_secrets: bool = False,
         peer_property: str | None = None,
         keys_from: KeysFrom | str = KeysFrom.AUTHENTICATED,
         sessions_from: SessionsFrom | str = SessionsFrom.AUTHENTICATED,
@@ -232,8 +237,13 @@ class Replica:
             bounds=bounds,
         )
         self._secrets = GroupSecrets(
-            witness_credentials=witness_credentials, group_token=group_token
+            witness_credentials=witness_credentials,
+            group_token=group_token,
+            plaintext_secrets=plaintext_secrets,
         )
+        for witness in witnesses:
+            if why := why_kept_off(witness, witness_credentials, allowed=plaintext_secrets):
+                raise ValueError(why)
         self._observer = _watching(observer)
         self._servicers = Servicers()
         self._owns_engine = isinstance(engine, str)

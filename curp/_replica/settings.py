@@ -179,6 +179,7 @@ class GroupSecrets:
 
     witness_credentials: grpc.ChannelCredentials | None
     group_token: str | None = field(repr=False)
+    plaintext_secrets: bool = False
 
     def __post_init__(self) -> None:
         if self.group_token is not None and not self.group_token:

@@ -28,6 +28,7 @@ from curp._replica.services import Services
 from curp._wire.witnessed_calls import collected_to_message, witnessed_call
 from curp.v1 import curp_pb2 as pb
 from curp.witness._client import WitnessClient
+from rifl._client.errors import CallError
 
 _log = get_logger("curp.replica")
 # Once a witness was started, the others have so long to be started with it.
@@ -55,12 +56,14 @@ class Witnesses:
         timeout_s: float,
         credentials: grpc.ChannelCredentials | None = None,
         group_token: str | None = None,
+        plaintext_secrets: bool = False,
     ) -> None:
         self._name = self._group = group
         self._services = services
         self._timeout_s = timeout_s
         self._credentials = credentials
         self._group_token = group_token
+        self._plaintext_secrets = plaintext_secrets
         self._lock = threading.Lock()
         self._clients: dict[str, WitnessClient] = {}
         self._noted: set[tuple[str, str]] = set()
@@ -253,6 +256,7 @@ class Witnesses:
                     address,
                     credentials=self._credentials,
                     group_token=self._group_token,
+                    plaintext_secrets=self._plaintext_secrets,
                     options=_OPTIONS,
                 )
             return client
@@ -273,6 +277,8 @@ class Witnesses:
 
 def _why_not_asked(error: BaseException | None) -> str:
     code = error.code() if isinstance(error, grpc.Call) else None
+    if isinstance(error, CallError):
+        return error.details()
     if code is grpc.StatusCode.PERMISSION_DENIED:
         return "refused: it has another group token"
     if code is grpc.StatusCode.UNIMPLEMENTED:

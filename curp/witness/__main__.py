@@ -19,6 +19,7 @@ import grpc.aio
 from _rifl_ground.exits import failed
 from _rifl_ground.log import get_logger, log_to_stderr
 from _rifl_ground.pings import SERVER_OPTIONS
+from _rifl_ground.plaintext import is_loopback
 from curp._core.witness_table import WitnessLimits, WitnessTable
 from curp._security import (
     add_server_options,
@@ -34,7 +35,6 @@ from curp.witness._service import add_witness_service
 __all__ = ["main"]
 
 _GRACE_S = 1.0
-_LOOPBACK = ("127.", "localhost:", "[::1]:")
 
 _log = get_logger("curp.witness")
 
@@ -102,7 +102,7 @@ async def _serve(
     credentials: grpc.ServerCredentials | None,
     token: str | None,
 ) -> int:
-    if token is None and not arguments.listen.startswith(_LOOPBACK):
+    if token is None and not is_loopback(arguments.listen):
         _log.warning("no_group_token", listen=arguments.listen)
     group, highest = ("", 0) if journal is None else (journal.group, journal.highest)
     table = WitnessTable(arguments.limits, highest=highest, group=group)
@@ -128,6 +128,8 @@ async def _serve(
         stopping=stop,
     )
     if credentials is None:
+        if token is not None and not is_loopback(arguments.listen):
+            _log.warning("token_over_plaintext", listen=arguments.listen)
         port = server.add_insecure_port(arguments.listen)
     else:
         port = server.add_secure_port(arguments.listen, credentials)

@@ -9,10 +9,11 @@ from typing import Any
 import grpc
 
 from curp._core.witness_table import WitnessVerdict
-from curp._group_token import GROUP_TOKEN_KEY
+from curp._group_token import GROUP_TOKEN_KEY, why_kept_off
 from curp.v1 import curp_pb2
 from curp.witness._service import SERVICE_NAME
 from rifl._client.grpc_channels import open_sync
+from rifl._client.plaintext import refused
 
 
 class WitnessClient:
@@ -30,10 +31,16 @@ class WitnessClient:
         *,
         credentials: grpc.ChannelCredentials | None = None,
         group_token: str | None = None,
+        plaintext_secrets: bool = False,
         options: Sequence[tuple[str, Any]] = (),
     ) -> None:
-        """Nothing is sent before the first call."""
+        """Nothing is sent before the first call.
+
+        Without ``credentials`` neither the token nor the secrets of a start go beyond this
+        machine, unless ``plaintext_secrets``: such a call raises ``rifl.CallError``.
+        """
         self.address = address
+        self._kept_off = why_kept_off(address, credentials, allowed=plaintext_secrets)
         self._channel = open_sync(address, credentials, options, None)
         self._metadata = () if group_token is None else ((GROUP_TOKEN_KEY, group_token),)
         self._start = self._method("Start", curp_pb2.StartReply)
@@ -63,6 +70,7 @@ class WitnessClient:
             methods=methods,
             refresh=refresh,
         )
+        self._check(secret=bool(secrets.secrets))
         return WitnessVerdict(self._ask(self._start, request, timeout_s).verdict)
 
     def collect(
@@ -86,6 +94,7 @@ class WitnessClient:
         All of it, or ``grpc.RpcError``. May be asked again.
         """
         request = curp_pb2.FreezeRequest(group=group, configuration=configuration)
+        self._check()
         calls: list[curp_pb2.WitnessedCall] = []
         verdict = 0
         for reply in self._freeze(request, timeout=timeout_s, metadata=self._metadata):
@@ -115,7 +124,12 @@ class WitnessClient:
     ) -> None:
         self.close()
 
+    def _check(self, *, secret: bool = False) -> None:
+        if self._kept_off and (secret or self._metadata):
+            raise refused(self._kept_off)
+
     def _ask(self, method: Any, request: Any, timeout_s: float) -> Any:
+        self._check()
         return method(request, timeout=timeout_s, metadata=self._metadata)
 
     def _method(self, name: str, reply: Any) -> Any:

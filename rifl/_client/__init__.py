@@ -20,7 +20,8 @@ What calls share:
 
 - ``state``, ``sync_client``, ``aio_client``: one client id's owner;
   ``lease_requests``: how its lease is kept; ``shared_renewals``: along with others'.
-- ``sync_session``, ``aio_session``, ``resolution``: ``channel.session``; ``session_secret``.
+- ``sync_session``, ``aio_session``, ``resolution``: ``channel.session``; ``session_secret``;
+  ``plaintext``: off which connections that stays.
 """
 
 from rifl._client.batch import BatchItem, BatchResult

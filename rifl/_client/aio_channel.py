@@ -31,6 +31,7 @@ from rifl._client.grpc_channels import (
     over_targets,
     own_connection,
 )
+from rifl._client.plaintext import AioSecretGuard, guards
 from rifl._client.settings import (
     ConnectKeywords,
     Settings,
@@ -106,7 +107,8 @@ def connect(
 
     def open_one(address: str, *, own: bool = False) -> grpc.aio.Channel:
         having = own_connection(options, own)
-        return open_aio(address, credentials, having, keywords.get("compression"), around)
+        inside = [*around, *guards(AioSecretGuard, settings, address, credentials)]
+        return open_aio(address, credentials, having, keywords.get("compression"), inside)
 
     follow = keywords.get("follow_leaders", False)
     inner = over_targets(target, follow, open_one, AioTargetsChannel)

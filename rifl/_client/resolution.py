@@ -71,7 +71,8 @@ class Asking:
                 status.code(),
                 status.details(),
                 rpc_id=self._rpc_id,
-                outcome=Outcome.UNKNOWN,
+                # One of ours was not sent.
+                outcome=status.outcome if isinstance(status, CallError) else Outcome.UNKNOWN,
                 reason=answer.reason,
                 status=status,
             )

@@ -77,6 +77,7 @@ class ConnectKeywords(_Keywords, total=False):
     session: str | None
     session_retention: float | None
     secret: str | bytes | None
+    plaintext_secrets: bool
     follow_leaders: bool
     conflict_keys: Mapping[str, Callable[[Any], Any]] | None
     group_path: str
@@ -93,6 +94,7 @@ _FIELDS = {
     "observer": "observer",
     "session": "session_name",
     "session_retention": "session_retention_s",
+    "plaintext_secrets": "plaintext_secrets",
     "keep_deadline_exceeded": "keep_deadline_exceeded",
     "group_path": "group_path",
 }
@@ -118,6 +120,8 @@ class Settings:
     session_retention_s: float | None = None
     # Opens it where the channel has no authenticated peer; empty for none.
     session_secret: bytes = field(default=b"", repr=False)
+    # Whether it may go over a connection that is not encrypted.
+    plaintext_secrets: bool = False
     # Whether a call that may have run can be raised as DEADLINE_EXCEEDED.
     keep_deadline_exceeded: bool = False
     # Callables by full method name, for a path that can use them.

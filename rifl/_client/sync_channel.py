@@ -24,6 +24,7 @@ from rifl._client.grpc_channels import (
     over_targets,
     own_connection,
 )
+from rifl._client.plaintext import SecretGuard, guards
 from rifl._client.settings import (
     ConnectKeywords,
     Settings,
@@ -154,7 +155,10 @@ def connect(
     authenticate the channel, the session opens by ``secret``, 16 to 1024 bytes, which should
     be random. The first opener's secret is the session's; others are NOT_YOURS. None
     uses the environment's: RIFL_SESSION_SECRET, or the file that
-    RIFL_SESSION_SECRET_FILE names.
+    RIFL_SESSION_SECRET_FILE names. Without ``credentials`` the secret goes only to a loopback
+    address, ``localhost`` or a unix socket: else the session is not opened, and calls raise
+    ``CallError``, not executed. If a mesh or a proxy encrypts the connection, allow it by
+    ``plaintext_secrets``, or by RIFL_PLAINTEXT_SECRETS=1 in the environment.
 
     ``conflict_keys``: for replicated groups whose replicas find the conflict keys of a
     method by a callable: the same callable by full method name, so that such calls can
@@ -181,7 +185,8 @@ def connect(
     def open_one(address: str, *, own: bool = False) -> grpc.Channel:
         having = own_connection(options, own)
         inner = open_sync(address, credentials, having, keywords.get("compression"))
-        return grpc.intercept_channel(inner, *interceptors) if interceptors else inner
+        around = (*interceptors, *guards(SecretGuard, settings, address, credentials))
+        return grpc.intercept_channel(inner, *around) if around else inner
 
     follow = keywords.get("follow_leaders", False)
     inner = over_targets(target, follow, open_one, TargetsChannel)

@@ -33,6 +33,7 @@ class WorkerChannel:
             retry=RetryPolicy(max_elapsed_s=None),
             session=session,
             session_retention=retention_s,
+            plaintext_secrets=connection.plaintext_secrets,
             observer=self._retries,
         )
 

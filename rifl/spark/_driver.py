@@ -14,6 +14,7 @@ from typing import Any, Self
 import grpc
 from google.protobuf import descriptor_pool
 
+from _rifl_ground.plaintext import why_not_sent
 from lease_server.v1 import lease_server_pb2 as lease_pb
 from lease_server.v1 import lease_server_pb2_grpc as lease_grpc
 from rifl._client.answers import read_answer
@@ -46,6 +47,7 @@ class WriteDriver:
 
     def __init__(self, connection: ConnectionOptions, timeout_s: float) -> None:
         self._target = connection.target
+        self._connection = connection
         self._timeout_s = timeout_s
         self._channel = open_plain(connection)
         self._leases = lease_grpc.LeaseServerStub(self._channel)
@@ -89,17 +91,30 @@ class WriteDriver:
         ``method``, unless None, is one that the server must deduplicate.
         """
         request = lease_pb.OpenSessionRequest(
-            name=name, retention_ms=int((retention_s or 0.0) * 1000), secret=_session_secret()
+            name=name, retention_ms=int((retention_s or 0.0) * 1000), secret=self._secret()
         )
         opened = self._ask(self._leases.OpenSession, request)
         if method is not None:
             self._require_deduplicated(method, opened)
         return int(opened.store)
 
+    def _secret(self) -> bytes:
+        """Return the secret that opens sessions; raises ``PlanError`` if it may not go there."""
+        secret, connection = _session_secret(), self._connection
+        why = why_not_sent(
+            "the sessions' secret",
+            self._target,
+            secure=connection.tls,
+            allowed=connection.plaintext_secrets,
+        )
+        if secret and why:
+            raise PlanError(why.replace("plaintext_secrets", "plaintextSecrets"))
+        return secret
+
     def close_session(self, name: str) -> bool:
         """Close a session, for good; False if the server knows none of that name."""
         try:
-            request = lease_pb.CloseSessionRequest(name=name, secret=_session_secret())
+            request = lease_pb.CloseSessionRequest(name=name, secret=self._secret())
             self._ask(self._leases.CloseSession, request)
         except SessionGone:
             return False

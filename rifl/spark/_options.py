@@ -33,6 +33,7 @@ _NAMES = (
     ),
     *("fields", "rowsPerSecond", "timeout", "progress", "deadLetter", "report", "metrics"),
     *("tls", "tlsRootsFile", "tlsCertFile", "tlsKeyFile", "tlsTargetName"),
+    "plaintextSecrets",
 )
 
 
@@ -50,6 +51,7 @@ class ConnectionOptions:
     cert_file: str | None = None
     key_file: str | None = None
     target_name: str | None = None
+    plaintext_secrets: bool = False
     metadata: tuple[tuple[str, str], ...] = ()
 
 
@@ -179,6 +181,7 @@ def _connection(target: str, options: Mapping[str, str]) -> ConnectionOptions:
         cert_file=files[1],
         key_file=files[2],
         target_name=options.get("tlstargetname"),
+        plaintext_secrets=_flag("plaintextsecrets", options),
         metadata=tuple(metadata),
     )
 

@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from _rifl_ground.exits import CommandRefused, ExitCode, told_exit_codes
+from _rifl_ground.options import AllowPlaintext
 from _rifl_ground.signals import until_signal
 from _rifl_ground.version import PrintVersion
 from sharedlog._cli import (
@@ -132,6 +133,7 @@ def _add_opening(parser: argparse.ArgumentParser) -> None:
         metavar="MODULE",
         help="Python module whose seal and unseal encrypt the log's messages",
     )
+    parser.add_argument("--plaintext-secrets", action=AllowPlaintext)
 
 
 def _add_operating(

@@ -246,6 +246,7 @@ class Consumer:
         secret: str | bytes | None = None,
         options: Sequence[tuple[str, Any]] = (),
         interceptors: Sequence[Any] = (),
+        plaintext_secrets: bool = False,
     ) -> None:
         """Set how to call a service that handlers call by ``Effects.channel(target)``.
 
@@ -253,7 +254,9 @@ class Consumer:
         secret is that of RIFL_SESSION_SECRET, or of the file that RIFL_SESSION_SECRET_FILE names.
         All processes of the consumer need the same secret.
         """
-        self._services[target] = CalledService(credentials, secret, options, interceptors)
+        self._services[target] = CalledService(
+            credentials, secret, options, interceptors, plaintext_secrets
+        )
 
     def run(self) -> None:
         """Consume until ``close`` is called, by another thread, a signal handler, or a handler.

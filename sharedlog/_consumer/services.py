@@ -40,6 +40,7 @@ class CalledService(NamedTuple):
     secret: str | bytes | None = None
     options: Sequence[tuple[str, Any]] = ()
     interceptors: Sequence[Any] = ()
+    plaintext_secrets: bool = False
 
 
 class ServiceAnswer(NamedTuple):
@@ -125,6 +126,7 @@ class ServiceChannels:
             session=session,
             session_retention=_RETENTION_S,
             secret=service.secret,
+            plaintext_secrets=service.plaintext_secrets,
             retry=_RETRY,
         )
         self._channels[target, series] = session, channel

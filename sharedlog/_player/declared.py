@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
+from _rifl_ground.plaintext import why_not_sent
 from sharedlog._core.arguments import check_time
 from sharedlog._core.envelope import check_method
 from sharedlog._core.errors import InvalidRequest
@@ -53,6 +54,8 @@ class Target:
 
     ``token``, or the content of ``token_file``, is sent with each call. ``tls``: by the system's
     authorities, or the file ``authorities``; ``certificate`` and ``key``: files of the client's.
+    Each of these files means TLS. Without TLS a token goes only to a loopback address,
+    ``localhost`` or a unix socket, unless ``plaintext_secrets``.
     """
 
     name: str
@@ -72,6 +75,7 @@ class Target:
     number: int = 0
     token: str = field(default="", repr=False)
     token_file: str = ""
+    plaintext_secrets: bool = False
     tls: bool = False
     authorities: str = ""
     certificate: str = ""
@@ -92,6 +96,9 @@ class Target:
             raise InvalidRequest(f"{self.start!r:.100} is no valid start of a target")
         if not isinstance(self.token, str):
             raise InvalidRequest(f"target {self.name!r}: a token is a text")
+        for name in ("tls", "plaintext_secrets"):
+            if not isinstance(getattr(self, name), bool):
+                raise InvalidRequest(f"target {self.name!r}: {name} is true or false")
         # What it raises is raised now.
         _ = self.rules, self.follows
 
@@ -153,17 +160,34 @@ class Target:
         )
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """The metadata of each call to it: its token."""
+        """The metadata of each call to it: its token.
+
+        Raises ``InvalidRequest`` for one that may not go there, and for a file that is not there.
+        """
         token = self.token
         if self.token_file:
             token = _file(self.token_file).decode("ascii", "replace").strip()
         if not token.isascii() or not token.isprintable():
             raise InvalidRequest("a token is of printable ASCII")
-        return (("authorization", f"Bearer {token}"),) if token else ()
+        if not token:
+            return ()
+        why = why_not_sent(
+            "the target's token",
+            self.address,
+            secure=self._encrypted,
+            allowed=self.plaintext_secrets,
+        )
+        if why:
+            raise InvalidRequest(why)
+        return (("authorization", f"Bearer {token}"),)
+
+    @property
+    def _encrypted(self) -> bool:
+        return bool(self.tls or self.authorities or self.certificate or self.key)
 
     def credentials(self) -> grpc.ChannelCredentials | None:
         """The credentials of a TLS connection; None: plaintext."""
-        if not (self.tls or self.authorities or self.certificate):
+        if not self._encrypted:
             return None
         if bool(self.certificate) is not bool(self.key):
             raise InvalidRequest("certificate and key are needed together")

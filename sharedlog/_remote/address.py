@@ -9,12 +9,13 @@ from urllib.parse import parse_qs
 
 import grpc
 
+from _rifl_ground.plaintext import why_not_sent
 from _rifl_ground.texts import hides
 from _rifl_ground.urls import split_url
 from sharedlog._core.errors import InvalidRequest
 
 VARIABLE, FILE_VARIABLE = "SHAREDLOG_TOKEN", "SHAREDLOG_TOKEN_FILE"
-_OPTIONS = {"token_file", "ca", "certificate", "key", "timeout_s"}
+_OPTIONS = {"token_file", "plaintext_secrets", "ca", "certificate", "key", "timeout_s"}
 _TLS = {"ca", "certificate", "key"}
 _TIMEOUT_S = 10.0
 
@@ -33,7 +34,8 @@ def parse(url: str) -> Address:
     """Read a URL; raises ``InvalidRequest``, without a token in its text.
 
     Options: ``token_file`` (else SHAREDLOG_TOKEN, or the file that SHAREDLOG_TOKEN_FILE names),
-    ``timeout_s``; of ``grpcs`` ``ca`` (else the system's), ``certificate`` and ``key``.
+    ``plaintext_secrets=1`` (the token may leave this machine over ``grpc://``), ``timeout_s``; of
+    ``grpcs`` ``ca`` (else the system's), ``certificate`` and ``key``.
     """
     try:
         split = split_url(url)
@@ -51,10 +53,17 @@ def parse(url: str) -> Address:
     if not secure and _TLS & set(options):
         raise InvalidRequest("ca, certificate and key are of grpcs://")
     host = f"[{split.hostname}]" if ":" in split.hostname else split.hostname
+    target, token = f"{host}:{port}", _token(options.get("token_file"))
+    allowed = options.get("plaintext_secrets", "0")
+    if allowed not in ("0", "1"):
+        raise InvalidRequest(f"plaintext_secrets={allowed!r:.100} is 0 or 1")
+    why = why_not_sent("the log's token", target, secure=secure, allowed=allowed == "1")
+    if token and why:
+        raise InvalidRequest(why)
     return Address(
-        f"{host}:{port}",
+        target,
         _credentials(options) if secure else None,
-        _token(options.get("token_file")),
+        token,
         _seconds(options.get("timeout_s")),
     )
 

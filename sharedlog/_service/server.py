@@ -14,6 +14,7 @@ import grpc.aio
 
 from _rifl_ground.log import get_logger
 from _rifl_ground.pings import SERVER_OPTIONS
+from _rifl_ground.plaintext import is_loopback
 from _rifl_ground.texts import hides
 from _rifl_ground.threads import in_thread
 from rifl._server.health import HealthStatus, add_reflection
@@ -102,6 +103,8 @@ class LogServer:
         if options.reflection:
             add_reflection(self._server, (SERVICE, STEPS))
         if options.credentials is None:
+            if options.tokens and not is_loopback(options.listen):
+                _log.warning("token_over_plaintext", listen=options.listen)
             port = self._server.add_insecure_port(options.listen)
         else:
             port = self._server.add_secure_port(options.listen, options.credentials)

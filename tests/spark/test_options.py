@@ -6,8 +6,10 @@ import pickle
 
 import pytest
 
-from rifl.spark._errors import PlanError
+from rifl.spark._driver import WriteDriver
+from rifl.spark._errors import PlanError, SparkError
 from rifl.spark._options import WriteOptions, seconds
+from tests.helpers.wire import SECRET, Wire
 
 _LEAST = {"target": "host:1", "method": "/a.B/C", "key": "id"}
 
@@ -93,3 +95,22 @@ def test_times() -> None:
     for bad in ("", "0", "-1s", "1w", "s"):
         with pytest.raises(ValueError, match="not a time"):
             seconds(bad)
+
+
+def test_a_sessions_secret_leaves_no_driver_in_plaintext_unless_that_is_allowed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Refused before anything is sent; the option permits it (DESIGN §8)."""
+    monkeypatch.setenv("RIFL_SESSION_SECRET", SECRET)
+    wire = Wire()
+    given = {**_LEAST, "target": f"0.0.0.0:{wire.port}"}
+    for options in (given, {**given, "plaintextSecrets": "true"}):
+        with WriteDriver(WriteOptions.read(options).connection, 10.0) as driver:
+            with pytest.raises(SparkError) as opening:
+                driver.open_session("s", None, None)
+            with pytest.raises(SparkError) as closing:
+                driver.close_session("s")
+        for refused in (opening, closing):
+            assert ("plaintextSecrets" in str(refused.value)) is (options is given)
+        assert wire.shown is (options is not given)
+    wire.close()

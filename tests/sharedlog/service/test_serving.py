@@ -245,7 +245,7 @@ def test_a_token_is_given_by_a_file_or_the_environment(behind, tmp_path, monkeyp
         "grpc://",
         "grpc://localhost",
         "grpc://localhost:99999",
-        "grpc://user:secret@localhost:1",
+        "grpc://user:hunter2@localhost:1",
         "grpc://localhost:1/path",
         "grpc://localhost:1?a=b",
         "grpc://localhost:1?ca=x",
@@ -259,7 +259,7 @@ def test_a_url_that_cannot_be_is_refused(url):
     """Before anything is sent (DESIGN-LOG §12)."""
     with pytest.raises(sharedlog.InvalidRequest) as caught:
         sharedlog.open(url)
-    assert "secret" not in str(caught.value)
+    assert "hunter2" not in str(caught.value)
 
 
 def test_a_served_log_is_made_where_it_lives(url, log, behind):
