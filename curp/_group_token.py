@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import hmac
 from typing import Any
+from urllib.parse import unquote
 
 import grpc
 
-from _rifl_ground.plaintext import why_not_sent
+from _rifl_ground.plaintext import is_loopback, why_not_sent
 
 # Metadata of what changes a group: Collect, Freeze and Start at a witness, ChangeWitnesses
 # and Transfer at a replica.
 GROUP_TOKEN_KEY = "curp-group-token"  # noqa: S105 - the entry's name
 
 
-def shows_group_token(context: Any, token: bytes | None) -> bool:
-    """Return whether a caller showed the token in its metadata; True if there is no token."""
+def may_change(context: Any, token: bytes | None, *, open_group: bool = False) -> bool:
+    """Return whether a caller may change the group: it showed the token in its metadata.
+
+    Without a token, callers of this machine may, and with ``open_group`` all callers.
+    """
     if token is None:
-        return True
+        return open_group or is_loopback(unquote(context.peer()))
     for key, value in context.invocation_metadata() or ():
         if key == GROUP_TOKEN_KEY:
             given = value.encode() if isinstance(value, str) else value

@@ -8,6 +8,7 @@ from pathlib import Path
 import grpc
 
 from _rifl_ground.options import AllowPlaintext
+from _rifl_ground.plaintext import is_loopback
 
 
 def add_server_options(parser: argparse.ArgumentParser) -> None:
@@ -46,9 +47,37 @@ def add_token_option(parser: argparse.ArgumentParser) -> None:
         "--group-token-file",
         type=Path,
         metavar="FILE",
-        help="the secret of the group's replicas, witnesses and operators; "
-        "without one any client that reaches the port may stop the group",
+        help="the secret of the group's replicas, witnesses and operators",
     )
+
+
+def add_open_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option of a process that is reached from elsewhere although it has no token."""
+    parser.add_argument(
+        "--no-group-token",
+        action="store_true",
+        help="be reached from other machines without a token: each of their clients can stop the "
+        "group, and read what witnesses hold",
+    )
+
+
+def check_group_token(
+    parser: argparse.ArgumentParser, arguments: argparse.Namespace, *addresses: str
+) -> None:
+    """End with a usage error if other machines reach one of the addresses, and no token is asked.
+
+    ``arguments.open_group`` is whether that was permitted, and is so.
+    """
+    if arguments.no_group_token and arguments.group_token_file is not None:
+        parser.error("--group-token-file and --no-group-token exclude each other")
+    beyond = next((each for each in addresses if not is_loopback(each)), None)
+    asked = arguments.group_token_file is not None
+    arguments.open_group = beyond is not None and arguments.no_group_token
+    if beyond is not None and not (asked or arguments.no_group_token):
+        parser.error(
+            f"without a token each client that reaches {beyond} can stop the group, and read what "
+            "witnesses hold: pass --group-token-file, or permit that by --no-group-token"
+        )
 
 
 def add_plaintext_option(parser: argparse.ArgumentParser) -> None:

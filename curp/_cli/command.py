@@ -24,10 +24,12 @@ from curp._group_token import why_kept_off
 from curp._replica.replica_list import change_replicas, read_replicas
 from curp._security import (
     add_client_options,
+    add_open_option,
     add_plaintext_option,
     add_server_options,
     add_token_option,
     channel_credentials,
+    check_group_token,
     check_options,
     read_token,
     server_credentials,
@@ -125,6 +127,7 @@ def _parser() -> argparse.ArgumentParser:
         "with --tls-certificate alone: one of the system's authorities",
     )
     add_token_option(run)
+    add_open_option(run)
     add_plaintext_option(run)
     run.add_argument(
         "--sessions-from",
@@ -218,6 +221,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
+    address = arguments.address or arguments.listen
+    check_group_token(arguments.parser, arguments, arguments.listen, address)
     keys: dict[str, list[str]] = {}
     for text in arguments.conflict_key:
         method, equals, field = text.partition("=")
@@ -233,7 +238,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     log_to_stderr(as_json=arguments.log_json)
     options = ServeOptions(
         listen=arguments.listen,
-        address=arguments.address or arguments.listen,
+        address=address,
         threads=arguments.threads,
         credentials=server_credentials(arguments),
         health=arguments.health,
@@ -255,6 +260,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         peer_property=arguments.peer_property,
         sessions_from=arguments.sessions_from,
         group_token=read_token(arguments.group_token_file),
+        open_group=arguments.open_group,
         witness_credentials=witness_credentials,
     )
 

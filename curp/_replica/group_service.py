@@ -12,7 +12,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from _rifl_ground.log import get_logger
-from curp._group_token import shows_group_token
+from curp._group_token import may_change
 from curp.v1 import curp_pb2 as pb
 from lease_server._tokens import peer_bound
 from rifl._leases.peer import peer_of
@@ -42,8 +42,14 @@ class GroupMethods(Protocol):
     def status(self) -> pb.GroupStatusReply:
         """Tell what the replica does."""
 
-    def change_witnesses(self, witnesses: list[str], configuration: int) -> pb.GroupConfiguration:
-        """Put another witness list in force (invariant 11)."""
+    def change_witnesses(
+        self, witnesses: list[str], configuration: int, *, by_member: bool
+    ) -> pb.GroupConfiguration:
+        """Put another witness list in force (invariant 11).
+
+        ``by_member``: the caller showed the group's token. Only then witnesses are told secrets
+        that the group did not have before.
+        """
 
     def transfer(self, replica: str) -> None:
         """Hand the leadership over."""
@@ -61,15 +67,17 @@ def add_group_service(
     *,
     peer_property: str | None = None,
     group_token: str | None = None,
+    open_group: bool = False,
 ) -> None:
     """Serve ``curp.v1.Group`` from ``group`` on a sync or aio server, before it starts.
 
-    ``group_token``: changes are refused (NOT_YOURS) without it; None: they are open.
+    ``group_token``: changes are refused (NOT_YOURS) without it; None: they are open to callers
+    of this machine, and with ``open_group`` to all, but for new witnesses.
     """
     token = None if group_token is None else group_token.encode()
 
     def authorise(context: Any) -> None:
-        if not shows_group_token(context, token):
+        if not may_change(context, token, open_group=open_group):
             _log.warning("group_token_refused", peer=context.peer())
             raise NotYours("only who has the group's token may change the group")
 
@@ -99,7 +107,9 @@ def add_group_service(
 
     def change(request: pb.ChangeWitnessesRequest, context: Any) -> pb.GroupConfiguration:
         authorise(context)
-        return group.change_witnesses(list(request.witnesses), request.configuration)
+        return group.change_witnesses(
+            list(request.witnesses), request.configuration, by_member=token is not None
+        )
 
     def transfer(request: pb.TransferRequest, context: Any) -> pb.TransferReply:
         authorise(context)

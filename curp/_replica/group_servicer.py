@@ -20,7 +20,14 @@ from curp._replica.watched_engine import EngineWatch
 from curp._wire.poison import poison_case
 from curp.v1 import curp_pb2 as pb
 from rifl.core._shared.call import Call
-from rifl.core._shared.errors import Deposed, InProgress, NotLeader, RiflError, StoreUnavailable
+from rifl.core._shared.errors import (
+    Deposed,
+    InProgress,
+    NotLeader,
+    NotYours,
+    RiflError,
+    StoreUnavailable,
+)
 
 _log = get_logger("curp.replica")
 _MOST_STATUS_S = 1.0
@@ -145,10 +152,22 @@ class GroupServicer:
         return reply
 
     def change_witnesses(
-        self, witnesses: Sequence[str], configuration: int
+        self, witnesses: Sequence[str], configuration: int, *, by_member: bool = True
     ) -> pb.GroupConfiguration:
-        """Put another witness list in force (invariant 11)."""
+        """Put another witness list in force (invariant 11).
+
+        ``by_member``: the caller showed the group's token, or is this process. Only it names new
+        witnesses, since each is told the secrets that sign clients' tokens.
+        """
         leading = self._require_leading()
+        known = {*self._settings.witnesses, *leading.listed.wanted}
+        new = [witness for witness in witnesses if witness not in known]
+        if new and not by_member:
+            raise NotYours(
+                f"the group was never told of the witness {new[0]}, which would learn the secrets "
+                "that sign clients' tokens, and the group has no token: give its processes one "
+                f"(--group-token-file), or start its replicas with --witness {new[0]}"
+            )
         if len(set(witnesses)) != len(witnesses):
             raise RiflError("the same witness is given twice")
         try:

@@ -178,7 +178,10 @@ class Replica:
 
     ``witness_credentials`` are used to reach witnesses; None: plaintext. ``group_token``: a
     secret that the group's replicas, witnesses and operators share. No client without it
-    can change the witness list or the leader; give it to the witnesses, too. Without
+    can change the witness list or the leader; give it to the witnesses, too. None: callers of
+    this machine can, by loopback addresses or unix sockets, and with ``open_group`` all callers;
+    they name no new witness, which would learn the secrets that sign clients' tokens. Behind a
+    proxy on this machine every caller is of this machine: use a token. Without
     ``witness_credentials`` neither the token nor the secrets that sign clients' tokens go to a
     witness beyond this machine (a loopback address, ``localhost``, a unix socket), unless
     ``plaintext_secrets``, for a mesh that encrypts; ``ValueError`` if ``witnesses`` has one.
@@ -212,6 +215,7 @@ class Replica:
         witness_credentials: grpc.ChannelCredentials | None = None,
         group_token: str | None = None,
         plaintext_secrets: bool = False,
+        open_group: bool = False,
         peer_property: str | None = None,
         keys_from: KeysFrom | str = KeysFrom.AUTHENTICATED,
         sessions_from: SessionsFrom | str = SessionsFrom.AUTHENTICATED,
@@ -240,7 +244,10 @@ class Replica:
             witness_credentials=witness_credentials,
             group_token=group_token,
             plaintext_secrets=plaintext_secrets,
+            open_group=open_group,
         )
+        if open_group:
+            _log.warning("no_group_token", address=address)
         for witness in witnesses:
             if why := why_kept_off(witness, witness_credentials, allowed=plaintext_secrets):
                 raise ValueError(why)
@@ -323,6 +330,7 @@ class Replica:
             self._group_servicer,
             peer_property=self._callers.peer_property,
             group_token=self._secrets.group_token,
+            open_group=self._secrets.open_group,
         )
         if isinstance(server, grpc.aio.Server):
             self._services.loop = asyncio.get_running_loop()

@@ -180,7 +180,10 @@ class GroupSecrets:
     witness_credentials: grpc.ChannelCredentials | None
     group_token: str | None = field(repr=False)
     plaintext_secrets: bool = False
+    open_group: bool = False
 
     def __post_init__(self) -> None:
+        if self.group_token is not None and self.open_group:
+            raise ValueError("a group with a token is open to those who show it: no open_group")
         if self.group_token is not None and not self.group_token:
             raise ValueError("an empty group token protects nothing: pass a secret, or None")

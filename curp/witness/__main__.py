@@ -22,8 +22,10 @@ from _rifl_ground.pings import SERVER_OPTIONS
 from _rifl_ground.plaintext import is_loopback
 from curp._core.witness_table import WitnessLimits, WitnessTable
 from curp._security import (
+    add_open_option,
     add_server_options,
     add_token_option,
+    check_group_token,
     check_options,
     read_token,
     server_credentials,
@@ -76,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--max-bytes", type=int, default=limits.max_bytes, help="of all requests")
     add_token_option(parser)
+    add_open_option(parser)
     add_server_options(parser)
     parser.add_argument("--metrics", metavar="HOST:PORT", help="Prometheus metrics over HTTP")
     return parser
@@ -93,6 +96,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     except ValueError as error:
         parser.error(str(error))
     check_options(parser, arguments)
+    check_group_token(parser, arguments, arguments.listen)
     return arguments
 
 
@@ -102,7 +106,7 @@ async def _serve(
     credentials: grpc.ServerCredentials | None,
     token: str | None,
 ) -> int:
-    if token is None and not is_loopback(arguments.listen):
+    if arguments.open_group:
         _log.warning("no_group_token", listen=arguments.listen)
     group, highest = ("", 0) if journal is None else (journal.group, journal.highest)
     table = WitnessTable(arguments.limits, highest=highest, group=group)
@@ -123,6 +127,7 @@ async def _serve(
         server,
         WitnessHandlers(table, journal),
         group_token=token,
+        open_group=arguments.open_group,
         peer_property=arguments.peer_property,
         on_failure=fail,
         stopping=stop,

@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 
 from _rifl_ground.log import get_logger
-from curp._group_token import shows_group_token
+from curp._group_token import may_change
 from curp.witness._handlers import WitnessHandlers
 from curp.witness._record_streams import RecordStreams
 from curp.witness._refusal import abort
@@ -32,6 +32,7 @@ def add_witness_service(
     witness: WitnessHandlers,
     *,
     group_token: str | None = None,
+    open_group: bool = False,
     peer_property: str | None = None,
     on_failure: Callable[[], None] | None = None,
     stopping: asyncio.Event | None = None,
@@ -43,12 +44,13 @@ def add_witness_service(
 
     ``group_token``: Collect, Freeze and Start are refused (NOT_YOURS) without it, since a
     client that can freeze a witness can stop the group, and read its calls; None: they
-    are open. ``peer_property``: as of the replicas (see ``rifl._leases.peer``).
+    are open to callers of this machine, and with ``open_group`` to all.
+    ``peer_property``: as of the replicas (see ``rifl._leases.peer``).
     ``on_failure``: called when the journal could not be written: end the process.
     ``stopping``: set, it ends the streams that are open, which a stop would wait for.
     """
     stopping = stopping or asyncio.Event()
-    shell = _Shell(witness, group_token, peer_property, on_failure, stopping)
+    shell = _Shell(witness, group_token, open_group, peer_property, on_failure, stopping)
     streams = RecordStreams(witness, peer_property, stopping)
     handlers = {
         "Record": grpc.unary_unary_rpc_method_handler(shell.record),
@@ -67,12 +69,14 @@ class _Shell:
         self,
         witness: WitnessHandlers,
         group_token: str | None,
+        open_group: bool,
         peer_property: str | None,
         on_failure: Callable[[], None] | None,
         stopping: asyncio.Event,
     ) -> None:
         self._witness = witness
         self._group_token = None if group_token is None else group_token.encode()
+        self._open_group = open_group
         self._peer_property = peer_property
         self._on_failure = on_failure
         self._stopping = stopping
@@ -125,7 +129,7 @@ class _Shell:
         return grpc.unary_unary_rpc_method_handler(behave)
 
     def _authorise(self, context: _Context) -> None:
-        if shows_group_token(context, self._group_token):
+        if may_change(context, self._group_token, open_group=self._open_group):
             return
         _log.warning("group_token_refused", peer=context.peer())
         raise NotYours("only the group's replicas may ask this, with the group's token")

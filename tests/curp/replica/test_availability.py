@@ -130,7 +130,7 @@ def test_a_replica_is_refused_an_address_that_nobody_can_reach(
     """It listens everywhere, and is reached somewhere: clients are told where (DESIGN §3)."""
     group = ["serve", "examples.replicated_bank.bank:MemoryBank", "--engine", _url(tmp_path)]
     assert main(["init", "--log", _url(tmp_path)]) == 0
-    assert main([*group, "--name", "r1", "--listen", "0.0.0.0:7001"]) == 1
+    assert main([*group, "--name", "r1", "--listen", "0.0.0.0:7001", "--no-group-token"]) == 1
     assert "--advertise" in capsys.readouterr().err
 
 

@@ -38,6 +38,10 @@ class _Group:
         self._directory = directory
         self._stack = stack
         self._metrics: dict[str, str] = {}
+        token = directory / "token"
+        token.write_text("open sesame")
+        # What changes are asked with.
+        self.token = ("--group-token-file", str(token))
         self.listed, self.spare = (
             self._start(
                 name, "witness", "--listen", "127.0.0.1:0", "--metrics", self._scraped(name)
@@ -107,7 +111,7 @@ class _Group:
 
     def _start(self, name: str, *arguments: str) -> str:
         process: Process = self._stack.enter_context(
-            started("curp", *arguments, log=self._directory / f"{name}.err")
+            started("curp", *arguments, *self.token, log=self._directory / f"{name}.err")
         )
         return process.line(_DEADLINE_S)
 
@@ -126,7 +130,7 @@ def test_a_group_is_run_looked_at_and_changed_under_load(
     first, second = group.listed, group.spare
 
     def run(*arguments: str) -> tuple[int, str]:
-        code = main(arguments)
+        code = main([*arguments, *group.token])
         told = capsys.readouterr()
         return code, told.out + told.err
 

@@ -15,6 +15,7 @@ import rifl
 from chaos.sim.group.log import LogStore
 from curp._cli.command import main
 from curp._cli.operator_client import OperatorClient
+from curp._group_token import GROUP_TOKEN_KEY
 from curp._replica import replica_list
 from curp._replica.driver import drive
 from curp.log import open_engine
@@ -249,21 +250,25 @@ def test_another_witness_list_is_in_force_only_under_a_new_number(
     log = LogStore()
     with (
         _witness(tmp_path, "w2") as other,  # type: ignore[attr-defined]
-        replica(log.engine(), witnesses=[witness], **_LAZY) as running,
+        replica(log.engine(), witnesses=[witness], group_token="ours", **_LAZY) as running,  # noqa: S106
     ):
-        second = other.line()
+        second, shown = other.line(), ((GROUP_TOKEN_KEY, "ours"),)
         client, number = _registered(running)
         client.deposit("a1", "alice", 2, configuration=number)
         tail = log.tail
         with grpc.insecure_channel(running.address) as channel:
             changed = curp_pb2_grpc.GroupStub(channel).ChangeWitnesses(
-                pb.ChangeWitnessesRequest(witnesses=[second], configuration=number), timeout=30
+                pb.ChangeWitnessesRequest(witnesses=[second], configuration=number),
+                timeout=30,
+                metadata=shown,
             )
             assert (list(changed.witnesses), changed.configuration) == ([second], number + 1)
             assert log.tail == tail + 1
             with pytest.raises(grpc.RpcError):
                 curp_pb2_grpc.GroupStub(channel).ChangeWitnesses(
-                    pb.ChangeWitnessesRequest(witnesses=[], configuration=number), timeout=30
+                    pb.ChangeWitnessesRequest(witnesses=[], configuration=number),
+                    timeout=30,
+                    metadata=shown,
                 )
         # A collection under the old number found that its witness is another's by now: the
         # leader would list the old witnesses again, and does not.

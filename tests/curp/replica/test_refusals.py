@@ -66,9 +66,8 @@ def test_a_replica_ends_that_would_be_reached_nowhere(tmp_path: Path) -> None:
     """It may listen everywhere, and tells clients where: not ``0.0.0.0`` (DESIGN §3)."""
     create_log(_url(tmp_path))
     port = free_port()
-    assert "--advertise" in _refused(tmp_path, *_serve(tmp_path, f"0.0.0.0:{port}"))
+    everywhere = (*_serve(tmp_path, f"0.0.0.0:{port}"), "--no-group-token")
+    assert "--advertise" in _refused(tmp_path, *everywhere)
     advertised = ("--advertise", f"127.0.0.1:{port}")
-    with started(
-        "curp", *_serve(tmp_path, f"0.0.0.0:{port}"), *advertised, log=tmp_path / "r1.err"
-    ) as process:
+    with started("curp", *everywhere, *advertised, log=tmp_path / "r1.err") as process:
         assert process.line() == advertised[1]

@@ -48,6 +48,7 @@ def test_a_witness_that_refuses_is_named_and_tried_less_often(
             replica(
                 LogStore().engine(),
                 witnesses=[theirs, guarded, late],
+                group_token="ours",  # noqa: S106
                 tuning={"witness_timeout_s": 0.3},
             )
         )
@@ -70,7 +71,9 @@ def test_a_witness_that_refuses_is_named_and_tried_less_often(
             "the one that was down is listed",
             _DEADLINE_S,
         )
-        assert main(["witness", "add", running.address, f"127.0.0.1:{free_port()}"]) == 0
+        token.write_text("ours")
+        add = ["witness", "add", running.address, f"127.0.0.1:{free_port()}"]
+        assert main([*add, "--group-token-file", str(token)]) == 0
         assert f"{guarded} could not be started: refused" in capsys.readouterr().out
 
 
