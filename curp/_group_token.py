@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -15,17 +16,30 @@ from _rifl_ground.plaintext import is_loopback, why_not_sent
 GROUP_TOKEN_KEY = "curp-group-token"  # noqa: S105 - the entry's name
 
 
-def may_change(context: Any, token: bytes | None, *, open_group: bool = False) -> bool:
-    """Return whether a caller may change the group: it showed the token in its metadata.
+def tokens_of(given: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return the tokens that are accepted, of which the first one is shown; empty: there is none.
+
+    Raises ``ValueError`` for an empty one.
+    """
+    if given is None:
+        return ()
+    tokens = (given,) if isinstance(given, str) else tuple(given)
+    if not tokens or not all(tokens):
+        raise ValueError("an empty group token protects nothing: pass a secret, or None")
+    return tokens
+
+
+def may_change(context: Any, tokens: Sequence[str], *, open_group: bool = False) -> bool:
+    """Return whether a caller may change the group: it showed a token in its metadata.
 
     Without a token, callers of this machine may, and with ``open_group`` all callers.
     """
-    if token is None:
+    if not tokens:
         return open_group or is_loopback(unquote(context.peer()))
     for key, value in context.invocation_metadata() or ():
         if key == GROUP_TOKEN_KEY:
             given = value.encode() if isinstance(value, str) else value
-            if hmac.compare_digest(given, token):
+            if any(hmac.compare_digest(given, each.encode()) for each in tokens):
                 return True
     return False
 

@@ -9,17 +9,12 @@ import grpc
 
 from _rifl_ground.options import AllowPlaintext
 from _rifl_ground.plaintext import is_loopback
+from _rifl_ground.tls import add_tls_options, wrong_options
 
 
 def add_server_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of a process that listens: its certificate, and whose it asks for."""
-    _add_certificate(parser)
-    parser.add_argument(
-        "--tls-client-authorities",
-        type=Path,
-        metavar="PEM",
-        help="require callers' certificates, signed by one of these",
-    )
+    add_tls_options(parser)
     parser.add_argument(
         "--peer-property",
         metavar="NAME",
@@ -47,7 +42,8 @@ def add_token_option(parser: argparse.ArgumentParser) -> None:
         "--group-token-file",
         type=Path,
         metavar="FILE",
-        help="the secret of the group's replicas, witnesses and operators",
+        help="the secret of the group's replicas, witnesses and operators; of several lines each "
+        "is accepted, and the first is shown",
     )
 
 
@@ -87,22 +83,8 @@ def add_plaintext_option(parser: argparse.ArgumentParser) -> None:
 
 def check_options(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
     """End with a usage error where options are missing that belong together."""
-    if (arguments.tls_certificate is None) is not (arguments.tls_key is None):
-        parser.error("--tls-certificate and --tls-key come together")
-    if getattr(arguments, "tls_client_authorities", None) and arguments.tls_key is None:
-        parser.error("--tls-client-authorities needs --tls-certificate and --tls-key")
-
-
-def server_credentials(arguments: argparse.Namespace) -> grpc.ServerCredentials | None:
-    """Return what to listen with, None for plaintext; raises ``OSError``."""
-    if arguments.tls_key is None:
-        return None
-    authorities = arguments.tls_client_authorities
-    return grpc.ssl_server_credentials(
-        [(arguments.tls_key.read_bytes(), arguments.tls_certificate.read_bytes())],
-        None if authorities is None else authorities.read_bytes(),
-        require_client_auth=authorities is not None,
-    )
+    if wrong := wrong_options(arguments):
+        parser.error(wrong)
 
 
 def channel_credentials(
@@ -121,14 +103,23 @@ def channel_credentials(
     )
 
 
-def read_token(file: Path | None) -> str | None:
-    """Return the group's token, None without a file; raises ``OSError``, ``ValueError``."""
+def read_tokens(file: Path | None) -> list[str] | None:
+    """Return the group's tokens, None without a file; raises ``OSError``, ``ValueError``.
+
+    A line has one; the first is shown, and each is accepted.
+    """
     if file is None:
         return None
-    token = file.read_text().strip()
-    if not token or not token.isascii() or not token.isprintable():
+    tokens = [line.strip() for line in file.read_text().splitlines() if line.strip()]
+    if not tokens or not all(each.isascii() and each.isprintable() for each in tokens):
         raise ValueError(f"{file} is empty, or holds more than printable ASCII")
-    return token
+    return tokens
+
+
+def read_token(file: Path | None) -> str | None:
+    """Return the one that is shown; see ``read_tokens``."""
+    tokens = read_tokens(file)
+    return None if tokens is None else tokens[0]
 
 
 def _add_certificate(parser: argparse.ArgumentParser) -> None:

@@ -11,8 +11,10 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import parse_qs, urlencode
 
-from _rifl_ground.exits import failed, told_exit_codes
+from _rifl_ground.exits import CommandRefused, failed, told_exit_codes
 from _rifl_ground.log import log_to_stderr
+from _rifl_ground.options import add_url, find_url
+from _rifl_ground.tls import ServedCertificate
 from _rifl_ground.urls import split_url
 from _rifl_ground.version import PrintVersion
 from curp._cli.operator_client import GroupError, open_group
@@ -31,8 +33,7 @@ from curp._security import (
     channel_credentials,
     check_group_token,
     check_options,
-    read_token,
-    server_credentials,
+    read_tokens,
 )
 from curp.log._commands import add_log_commands
 from curp.log._creation import create_log
@@ -69,7 +70,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if hasattr(arguments, "tls_key"):
         check_options(arguments.parser, arguments)
     try:
+        find_url(arguments)
         code: int = arguments.run(arguments)
+    except CommandRefused as error:
+        return failed("curp", error, error.code)
     except (GroupError, LogError, PolicyError, ImportError, OSError, ValueError, RuntimeError) as e:
         return failed("curp", e)
     return code
@@ -86,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     init = commands.add_parser("init", help="create the log of a new group, once")
-    init.add_argument("--log", required=True, metavar="URL", help=_ENGINE)
+    add_url(init, "--log", about=_ENGINE, dest="log")
     init.add_argument("--group", metavar="NAME", help="if the URL does not name it")
     init.set_defaults(run=_init)
 
@@ -98,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "servicer", nargs="+", metavar="MODULE:SERVICER", help="its class, made without arguments"
     )
-    run.add_argument("--engine", required=True, help=_ENGINE)
+    add_url(run, "--engine", about=_ENGINE, dest="engine")
     run.add_argument("--name", required=True, help="unique in the group")
     run.add_argument("--listen", required=True, metavar="HOST:PORT")
     run.add_argument(
@@ -178,7 +182,7 @@ def _parser() -> argparse.ArgumentParser:
     transfer.set_defaults(run=_transfer, parser=transfer)
 
     forget = commands.add_parser("forget", help="stop listing a replica that does not come back")
-    forget.add_argument("url", metavar="LOG", help=_ENGINE)
+    add_url(forget, "url", about=_ENGINE)
     forget.add_argument("replica", metavar="HOST:PORT", help="as curp status names it")
     forget.set_defaults(run=_forget)
 
@@ -240,7 +244,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         listen=arguments.listen,
         address=address,
         threads=arguments.threads,
-        credentials=server_credentials(arguments),
+        certificate=ServedCertificate(arguments),
         health=arguments.health,
         reflection=arguments.reflection,
         metrics=arguments.metrics,
@@ -259,7 +263,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         tuning=tuning_of(arguments),
         peer_property=arguments.peer_property,
         sessions_from=arguments.sessions_from,
-        group_token=read_token(arguments.group_token_file),
+        group_token=read_tokens(arguments.group_token_file),
         open_group=arguments.open_group,
         witness_credentials=witness_credentials,
     )

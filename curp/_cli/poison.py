@@ -9,6 +9,7 @@ import sys
 from contextlib import closing
 from datetime import UTC, datetime
 
+from _rifl_ground.options import add_url
 from curp._cli.operator_client import GroupError
 from curp._core.poison import HELD, Case, Ledger
 from curp._replica.poisoning import read_ledger, read_left, update_ledger
@@ -25,16 +26,16 @@ def add_poison_commands(parser: argparse.ArgumentParser, engine: str) -> None:
     """Add the commands; ``run`` of what is parsed takes that, and returns the exit code."""
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     listing = commands.add_parser("list", help="calls that processes died running")
-    listing.add_argument("url", metavar="LOG", help=engine)
+    add_url(listing, "url", about=engine)
     listing.set_defaults(run=_list)
     show = commands.add_parser("show", help="one of them")
-    show.add_argument("url", metavar="LOG", help=engine)
+    add_url(show, "url", about=engine)
     show.add_argument("call", metavar="CALL", help="as the list names it")
     show.set_defaults(run=_show)
     aside = commands.add_parser(
         "set-aside", help="have the next leader log one as unknown, and not run it"
     )
-    aside.add_argument("url", metavar="LOG", help=engine)
+    add_url(aside, "url", about=engine)
     aside.add_argument("call", metavar="CALL", help="as the list names it")
     aside.add_argument("--who", default="", help="who says so (default: the user's name)")
     aside.add_argument("--why", required=True, help="kept in the log, with who")

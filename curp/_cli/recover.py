@@ -8,6 +8,7 @@ import sys
 import time
 from contextlib import closing
 
+from _rifl_ground.options import add_url
 from curp._cli.operator_client import GroupError
 from curp._core.recovery import AcceptedLoss
 from curp._core.witness_list import WitnessList
@@ -29,7 +30,7 @@ _TRIES = 10
 
 def add_recover_command(parser: argparse.ArgumentParser, engine: str) -> None:
     """Add arguments; ``run`` of what is parsed takes that, and returns the exit code."""
-    parser.add_argument("url", metavar="LOG", help=engine)
+    add_url(parser, "url", about=engine)
     parser.add_argument(
         "--accept-loss",
         action="store_true",

@@ -19,7 +19,8 @@ from _rifl_ground.exits import ExitCode
 from _rifl_ground.log import get_logger
 from _rifl_ground.pings import SERVER_OPTIONS
 from _rifl_ground.plaintext import is_loopback
-from _rifl_ground.signals import taken_signals
+from _rifl_ground.signals import taken_signals, told_at
+from _rifl_ground.tls import ServedCertificate
 from curp._cli.operator_client import GroupError
 from curp._replica import Replica, Tuning
 from curp._replica.engine_at_start import open_at_start
@@ -44,12 +45,12 @@ _TUNING = {
 
 
 class ServeOptions(NamedTuple):
-    """How a replica is served. ``credentials``: None for plaintext."""
+    """How a replica is served. ``certificate``: read again at SIGHUP, if there is one."""
 
     listen: str
     address: str
+    certificate: ServedCertificate
     threads: int = 32
-    credentials: grpc.ServerCredentials | None = None
     health: bool = False
     reflection: bool = False
     metrics: str | None = None
@@ -139,12 +140,14 @@ def serve(
             replica.add_health(server, *names.services)
         if options.reflection:
             replica.add_reflection(server, *names.services)
-        if options.credentials is None:
+        credentials = options.certificate.credentials
+        if credentials is None:
             if replica_of.get("group_token") and not is_loopback(options.listen):
                 _log.warning("token_over_plaintext", listen=options.listen)
             server.add_insecure_port(options.listen)
         else:
-            server.add_secure_port(options.listen, options.credentials)
+            server.add_secure_port(options.listen, credentials)
+            ending.enter_context(told_at((signal.SIGHUP,), options.certificate.read_again))
         server.start()
         replica.start()
         sys.stdout.write(f"{options.address}\n")

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
+from curp._group_token import tokens_of
 from curp._replica.authority import GroupAuthority
 from curp._replica.driver import Driver
 from curp._replica.engine_at_start import open_at_start
@@ -96,7 +97,7 @@ def assemble(
         services,
         timeout_s=tuning.witness_timeout_s,
         credentials=secrets.witness_credentials,
-        group_token=secrets.group_token,
+        group_token=next(iter(tokens_of(secrets.group_token)), None),
         plaintext_secrets=secrets.plaintext_secrets,
     )
     opened = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
@@ -12,7 +12,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from _rifl_ground.log import get_logger
-from curp._group_token import may_change
+from curp._group_token import may_change, tokens_of
 from curp.v1 import curp_pb2 as pb
 from lease_server._tokens import peer_bound
 from rifl._leases.peer import peer_of
@@ -66,7 +66,7 @@ def add_group_service(
     group: GroupMethods,
     *,
     peer_property: str | None = None,
-    group_token: str | None = None,
+    group_token: str | Sequence[str] | None = None,
     open_group: bool = False,
 ) -> None:
     """Serve ``curp.v1.Group`` from ``group`` on a sync or aio server, before it starts.
@@ -74,10 +74,10 @@ def add_group_service(
     ``group_token``: changes are refused (NOT_YOURS) without it; None: they are open to callers
     of this machine, and with ``open_group`` to all, but for new witnesses.
     """
-    token = None if group_token is None else group_token.encode()
+    tokens = tokens_of(group_token)
 
     def authorise(context: Any) -> None:
-        if not may_change(context, token, open_group=open_group):
+        if not may_change(context, tokens, open_group=open_group):
             _log.warning("group_token_refused", peer=context.peer())
             raise NotYours("only who has the group's token may change the group")
 
@@ -108,7 +108,7 @@ def add_group_service(
     def change(request: pb.ChangeWitnessesRequest, context: Any) -> pb.GroupConfiguration:
         authorise(context)
         return group.change_witnesses(
-            list(request.witnesses), request.configuration, by_member=token is not None
+            list(request.witnesses), request.configuration, by_member=bool(tokens)
         )
 
     def transfer(request: pb.TransferRequest, context: Any) -> pb.TransferReply:

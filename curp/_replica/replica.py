@@ -177,7 +177,8 @@ class Replica:
     its answer it is logged as unknown, else the group waits for an operator (``curp poison``).
 
     ``witness_credentials`` are used to reach witnesses; None: plaintext. ``group_token``: a
-    secret that the group's replicas, witnesses and operators share. No client without it
+    secret that the group's replicas, witnesses and operators share, or several, of which each is
+    accepted and the first is shown: so a new one comes into use. No client without it
     can change the witness list or the leader; give it to the witnesses, too. None: callers of
     this machine can, by loopback addresses or unix sockets, and with ``open_group`` all callers;
     they name no new witness, which would learn the secrets that sign clients' tokens. Behind a
@@ -213,7 +214,7 @@ class Replica:
         hooks: StateHooks = StateHooks(),  # noqa: B008 - frozen
         application_version: int = 0,
         witness_credentials: grpc.ChannelCredentials | None = None,
-        group_token: str | None = None,
+        group_token: str | Sequence[str] | None = None,
         plaintext_secrets: bool = False,
         open_group: bool = False,
         peer_property: str | None = None,

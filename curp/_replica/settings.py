@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import grpc
@@ -11,6 +11,7 @@ import grpc
 from curp._core.leader import LeaderBounds
 from curp._core.poison import POISON_DEATHS
 from curp._core.read_lease import ReadLease
+from curp._group_token import tokens_of
 from curp._key_declarations import KeyDeclaration
 from lease_server import SessionsFrom
 from lease_server._authority import TERM_S
@@ -178,12 +179,11 @@ class GroupSecrets:
     """By what the group's replicas and witnesses know each other; see ``Replica``."""
 
     witness_credentials: grpc.ChannelCredentials | None
-    group_token: str | None = field(repr=False)
+    group_token: str | Sequence[str] | None = field(repr=False)
     plaintext_secrets: bool = False
     open_group: bool = False
 
     def __post_init__(self) -> None:
         if self.group_token is not None and self.open_group:
             raise ValueError("a group with a token is open to those who show it: no open_group")
-        if self.group_token is not None and not self.group_token:
-            raise ValueError("an empty group token protects nothing: pass a secret, or None")
+        tokens_of(self.group_token)

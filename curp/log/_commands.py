@@ -16,7 +16,8 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError
 
-from _rifl_ground.exits import failed
+from _rifl_ground.exits import CommandRefused, failed
+from _rifl_ground.options import add_url, find_url
 from curp.log._commits import GroupLog
 from curp.log._copying import copy_log
 from curp.log._errors import LogError
@@ -71,9 +72,7 @@ def add_log_commands(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     dump = commands.add_parser("dump", help="print entries, one JSON object a line")
-    dump.add_argument(
-        "url", metavar="URL", help="sqlite:///file?group=NAME, redis://..., etcd://..."
-    )
+    add_url(dump, "url", about="sqlite:///file?group=NAME, redis://..., etcd://...")
     dump.add_argument("--after", type=int, metavar="LSN", help="begin behind this one")
     dump.add_argument("--limit", type=int, metavar="N", help="so many at most")
     dump.add_argument("--tag", help="only those that carry it")
@@ -88,13 +87,13 @@ def add_log_commands(parser: argparse.ArgumentParser) -> None:
     accept = commands.add_parser(
         "accept-loss", help="have a log go on that stopped since it may have lost entries"
     )
-    accept.add_argument("url", metavar="URL", help="in SQLite, PostgreSQL or etcd")
+    add_url(accept, "url", about="in SQLite, PostgreSQL or etcd")
     accept.add_argument("--who", default="", help="who says so (default: the user's name)")
     accept.add_argument("--why", required=True, help="kept with the log, and who")
     accept.set_defaults(run=_accept_loss)
 
     check = commands.add_parser("verify", help="read everything; 1 if anything is damaged")
-    check.add_argument("url", metavar="URL")
+    add_url(check, "url", about="the log's URL")
     check.set_defaults(run=_verify)
 
 
@@ -104,7 +103,10 @@ def main(argv: list[str] | None = None) -> int:
     add_log_commands(parser)
     arguments = parser.parse_args(argv)
     try:
+        find_url(arguments)
         code: int = arguments.run(arguments)
+    except CommandRefused as error:
+        return failed("curp", error, error.code)
     except LogError as error:
         return failed("curp", error)
     return code

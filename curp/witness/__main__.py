@@ -13,13 +13,13 @@ import signal
 import sys
 from pathlib import Path
 
-import grpc
 import grpc.aio
 
 from _rifl_ground.exits import failed
 from _rifl_ground.log import get_logger, log_to_stderr
 from _rifl_ground.pings import SERVER_OPTIONS
 from _rifl_ground.plaintext import is_loopback
+from _rifl_ground.tls import ServedCertificate
 from curp._core.witness_table import WitnessLimits, WitnessTable
 from curp._security import (
     add_open_option,
@@ -27,8 +27,7 @@ from curp._security import (
     add_token_option,
     check_group_token,
     check_options,
-    read_token,
-    server_credentials,
+    read_tokens,
 )
 from curp.witness._handlers import WitnessHandlers
 from curp.witness._journal import JournalError, WitnessJournal
@@ -47,11 +46,11 @@ def main(argv: list[str] | None = None) -> int:
     log_to_stderr()
     journal = None
     try:
-        credentials = server_credentials(arguments)
-        token = read_token(arguments.group_token_file)
+        certificate = ServedCertificate(arguments)
+        tokens = read_tokens(arguments.group_token_file)
         if arguments.data_dir is not None:
             journal = WitnessJournal(arguments.data_dir)
-        return asyncio.run(_serve(arguments, journal, credentials, token))
+        return asyncio.run(_serve(arguments, journal, certificate, tokens))
     except (JournalError, ImportError, OSError, ValueError, RuntimeError) as error:
         return failed("curp.witness", error)
     finally:
@@ -103,8 +102,8 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 async def _serve(
     arguments: argparse.Namespace,
     journal: WitnessJournal | None,
-    credentials: grpc.ServerCredentials | None,
-    token: str | None,
+    certificate: ServedCertificate,
+    tokens: list[str] | None,
 ) -> int:
     if arguments.open_group:
         _log.warning("no_group_token", listen=arguments.listen)
@@ -126,19 +125,22 @@ async def _serve(
     add_witness_service(
         server,
         WitnessHandlers(table, journal),
-        group_token=token,
+        group_token=tokens,
         open_group=arguments.open_group,
         peer_property=arguments.peer_property,
         on_failure=fail,
         stopping=stop,
     )
+    credentials = certificate.credentials
     if credentials is None:
-        if token is not None and not is_loopback(arguments.listen):
+        if tokens is not None and not is_loopback(arguments.listen):
             _log.warning("token_over_plaintext", listen=arguments.listen)
         port = server.add_insecure_port(arguments.listen)
     else:
         port = server.add_secure_port(arguments.listen, credentials)
     loop = asyncio.get_running_loop()
+    if credentials is not None:
+        loop.add_signal_handler(signal.SIGHUP, certificate.read_again)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     await server.start()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, NoReturn
 
 import grpc
 import grpc.aio
 
 from _rifl_ground.log import get_logger
-from curp._group_token import may_change
+from curp._group_token import may_change, tokens_of
 from curp.witness._handlers import WitnessHandlers
 from curp.witness._record_streams import RecordStreams
 from curp.witness._refusal import abort
@@ -31,7 +31,7 @@ def add_witness_service(
     server: grpc.aio.Server,
     witness: WitnessHandlers,
     *,
-    group_token: str | None = None,
+    group_token: str | Sequence[str] | None = None,
     open_group: bool = False,
     peer_property: str | None = None,
     on_failure: Callable[[], None] | None = None,
@@ -42,7 +42,8 @@ def add_witness_service(
     Everything runs on the event loop: a record costs no hand-over, and no other step
     comes between its decision and its storing.
 
-    ``group_token``: Collect, Freeze and Start are refused (NOT_YOURS) without it, since a
+    ``group_token``: Collect, Freeze and Start are refused (NOT_YOURS) without it, or one of
+    them, since a
     client that can freeze a witness can stop the group, and read its calls; None: they
     are open to callers of this machine, and with ``open_group`` to all.
     ``peer_property``: as of the replicas (see ``rifl._leases.peer``).
@@ -68,14 +69,14 @@ class _Shell:
     def __init__(
         self,
         witness: WitnessHandlers,
-        group_token: str | None,
+        group_token: str | Sequence[str] | None,
         open_group: bool,
         peer_property: str | None,
         on_failure: Callable[[], None] | None,
         stopping: asyncio.Event,
     ) -> None:
         self._witness = witness
-        self._group_token = None if group_token is None else group_token.encode()
+        self._tokens = tokens_of(group_token)
         self._open_group = open_group
         self._peer_property = peer_property
         self._on_failure = on_failure
@@ -129,7 +130,7 @@ class _Shell:
         return grpc.unary_unary_rpc_method_handler(behave)
 
     def _authorise(self, context: _Context) -> None:
-        if may_change(context, self._group_token, open_group=self._open_group):
+        if may_change(context, self._tokens, open_group=self._open_group):
             return
         _log.warning("group_token_refused", peer=context.peer())
         raise NotYours("only the group's replicas may ask this, with the group's token")

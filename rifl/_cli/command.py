@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from _rifl_ground.exits import CommandRefused, ExitCode, failed, told_exit_codes, unread
+from _rifl_ground.options import add_url, find_url
 from _rifl_ground.version import PrintVersion
 from rifl._cli.export import export
 from rifl._cli.identity import candidates
@@ -47,6 +48,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run one command; returns its exit code. Errors are one line on standard error."""
     arguments = _arguments(argv)
     try:
+        find_url(arguments)
         if arguments.run is serve_leases:
             return int(serve_leases(arguments))
         with closing(open_inspection(arguments.url)) as store:
@@ -80,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action=PrintVersion)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     url = argparse.ArgumentParser(add_help=False)
-    url.add_argument("url", metavar="URL", help=_URL)
+    add_url(url, "url", about=_URL)
     url.add_argument("--json", action="store_true", help="print one JSON object instead")
 
     inspect = commands.add_parser("inspect", parents=[url], help="show clients, calls, sizes, ages")

@@ -18,8 +18,10 @@ import grpc.aio
 
 from _rifl_ground.exits import CommandRefused, ExitCode, failed
 from _rifl_ground.log import get_logger, log_to_stderr
+from _rifl_ground.options import add_url
 from _rifl_ground.pings import SERVER_OPTIONS
 from _rifl_ground.threads import in_thread
+from _rifl_ground.tls import ServedCertificate, add_tls_options, wrong_options
 from lease_server._authority import TERM_S
 from lease_server._sessions import SessionsFrom
 from lease_server._shared_authority import SharedAuthority
@@ -45,12 +47,8 @@ def add_lease_server(commands: Any) -> None:
         help="serve client ids and their leases, until a signal",
     )
     parser.add_argument("--listen", required=True, metavar="HOST:PORT", help="port 0 picks one")
-    parser.add_argument(
-        "--store",
-        required=True,
-        metavar="URL",
-        help="the store that the servers share: redis://host, postgresql://host/db",
-    )
+    about = "the store that the servers share: redis://host, postgresql://host/db"
+    add_url(parser, "--store", about=about, dest="store")
     parser.add_argument("--term-s", type=float, default=TERM_S, help="length of a lease, seconds")
     parser.add_argument(
         "--deduplicated",
@@ -66,6 +64,12 @@ def add_lease_server(commands: Any) -> None:
         default=SessionsFrom.AUTHENTICATED.value,
         help="who may open named sessions: callers with the session's secret, or anyone",
     )
+    add_tls_options(parser)
+    parser.add_argument(
+        "--peer-property",
+        metavar="NAME",
+        help="what of its certificate a caller's token is bound to; the same as of the servers",
+    )
     parser.set_defaults(run=serve_leases)
 
 
@@ -77,14 +81,17 @@ def serve_leases(arguments: argparse.Namespace) -> ExitCode:
         raise CommandRefused(str(error), ExitCode.USAGE) from error
     if not 0 < arguments.term_s < math.inf:
         raise CommandRefused("--term-s must be positive", ExitCode.USAGE)
+    if wrong := wrong_options(arguments):
+        raise CommandRefused(wrong, ExitCode.USAGE)
     log_to_stderr()
     try:
+        certificate = ServedCertificate(arguments)
         storage = _open_storage(arguments.store)
         authority = SharedAuthority(storage, term_s=arguments.term_s, events=_log)
     except Exception as error:  # noqa: BLE001 - whatever a store finds wrong, one line says it
         return failed(_PROGRAM, error)
     try:
-        asyncio.run(_serve(arguments, authority))
+        asyncio.run(_serve(arguments, authority, certificate))
     except (RiflError, OSError, ValueError, RuntimeError) as error:
         return failed(_PROGRAM, error)
     finally:
@@ -103,18 +110,25 @@ def _open_storage(url: str) -> SharedLeaseStorage:
     return open_lease_storage(url)
 
 
-async def _serve(arguments: argparse.Namespace, authority: SharedAuthority) -> None:
+async def _serve(
+    arguments: argparse.Namespace, authority: SharedAuthority, certificate: ServedCertificate
+) -> None:
     server = grpc.aio.server(options=SERVER_OPTIONS)
     add_lease_service(
         server,
         authority,
         deduplicated=arguments.deduplicated,
         sessions_from=arguments.sessions_from,
+        peer_property=arguments.peer_property,
     )
     host = arguments.listen.rpartition(":")[0]
-    port = server.add_insecure_port(arguments.listen)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    if certificate.credentials is None:
+        port = server.add_insecure_port(arguments.listen)
+    else:
+        port = server.add_secure_port(arguments.listen, certificate.credentials)
+        loop.add_signal_handler(signal.SIGHUP, certificate.read_again)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     await server.start()

@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from _rifl_ground.exits import CommandRefused, ExitCode, told_exit_codes
-from _rifl_ground.options import AllowPlaintext
+from _rifl_ground.options import AllowPlaintext, add_url
 from _rifl_ground.signals import until_signal
 from _rifl_ground.version import PrintVersion
 from sharedlog._cli import (
@@ -107,7 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action=PrintVersion)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     url = argparse.ArgumentParser(add_help=False)
-    url.add_argument("url", metavar="URL", help=_URL)
+    add_url(url, "url", about=_URL)
     url.add_argument("--json", action="store_true", help="print JSON, a message a line")
     _add_opening(url)
     url.set_defaults(opens=True)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from _rifl_ground.exits import CommandRefused, ExitCode, failed, unread
+from _rifl_ground.options import find_url
 from sharedlog._cli import operating
 from sharedlog._cli.arguments import parsed
 from sharedlog._core.errors import (
@@ -52,6 +53,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parsed(argv)
     try:
         with _terminable():
+            find_url(arguments)
             if arguments.opens:
                 with _opened(arguments) as log:
                     code: int = arguments.run(log, arguments)

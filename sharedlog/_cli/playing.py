@@ -16,6 +16,7 @@ from typing import Any
 
 from _rifl_ground.exits import CommandRefused, ExitCode
 from _rifl_ground.log import get_logger
+from _rifl_ground.options import add_url
 from _rifl_ground.signals import told_at, until_signal
 from _rifl_ground.texts import one_line
 from sharedlog._cli.operating import really
@@ -59,7 +60,7 @@ _MOST_SKIPS = 1_000
 
 def add_play_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of a player."""
-    parser.add_argument("--log", required=True, metavar="URL", dest="url", help="the log's URL")
+    add_url(parser, "--log", about="the log's URL")
     parser.add_argument("--name", default=PLAYER, help="of several with one name, one sends")
     parser.add_argument(
         "--config",

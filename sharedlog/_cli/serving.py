@@ -13,11 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-import grpc
-
 from _rifl_ground import signals
 from _rifl_ground.exits import CommandRefused, ExitCode
 from _rifl_ground.log import get_logger
+from _rifl_ground.options import add_url
+from _rifl_ground.tls import ServedCertificate, add_tls_options, wrong_options
 from sharedlog._cli.given import schedule
 from sharedlog._core.errors import LogError
 from sharedlog._core.observer import LogObserver
@@ -35,16 +35,9 @@ _MOST_PORT = 65535
 
 def add_serve_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of a server."""
-    parser.add_argument("--log", required=True, metavar="URL", dest="url", help="the log's URL")
+    add_url(parser, "--log", about="the log's URL")
     parser.add_argument("--listen", required=True, metavar="HOST:PORT", help="port 0: any")
-    parser.add_argument("--tls-certificate", type=Path, metavar="PEM")
-    parser.add_argument("--tls-key", type=Path, metavar="PEM")
-    parser.add_argument(
-        "--tls-client-authorities",
-        type=Path,
-        metavar="PEM",
-        help="require callers' certificates, signed by one of these",
-    )
+    add_tls_options(parser)
     parser.add_argument(
         "--tokens-file",
         type=Path,
@@ -86,11 +79,12 @@ def serve(arguments: argparse.Namespace) -> int:
             f"cannot listen at {arguments.listen}: a port is 0 to 65535", ExitCode.USAGE
         )
     settings, tokens = _rights(arguments)
+    certificate = _certificate(arguments)
     options = Options(
         arguments.listen,
         settings=settings,
         tokens=tokens,
-        credentials=_credentials(arguments),
+        credentials=certificate.credentials,
     )
     with contextlib.ExitStack() as ending:
         observer, metrics = observer_of(arguments.metrics, ending)
@@ -99,7 +93,7 @@ def serve(arguments: argparse.Namespace) -> int:
             ending.enter_context(log.sweeper())
         if arguments.trim_every is not None:
             ending.enter_context(log.trim_every(arguments.trim_every, told=_told))
-        asyncio.run(_serve(log, options, metrics, partial(_rights, arguments)))
+        asyncio.run(_serve(log, options, metrics, certificate, partial(_rights, arguments)))
     return ExitCode.DONE
 
 
@@ -107,9 +101,11 @@ async def _serve(
     log: Log,
     options: Options,
     metrics: str | None,
+    certificate: ServedCertificate,
     rights: Callable[[], tuple[ServerSettings, dict[str, bytes] | None]],
 ) -> None:
     def read_again() -> None:
+        certificate.read_again()
         if not server.address:
             # It has yet to begin, with what it read just now.
             return
@@ -200,17 +196,7 @@ def _read(file: Path, read: Callable[[str], _T]) -> _T:
         raise CommandRefused(f"{file}: {error}", ExitCode.USAGE) from error
 
 
-def _credentials(arguments: argparse.Namespace) -> grpc.ServerCredentials | None:
-    certificate, key = arguments.tls_certificate, arguments.tls_key
-    authorities = arguments.tls_client_authorities
-    if (certificate is None) is not (key is None):
-        raise CommandRefused("--tls-certificate and --tls-key are needed together", ExitCode.USAGE)
-    if key is None:
-        if authorities is not None:
-            raise CommandRefused("--tls-client-authorities needs --tls-certificate", ExitCode.USAGE)
-        return None
-    return grpc.ssl_server_credentials(
-        [(key.read_bytes(), certificate.read_bytes())],
-        None if authorities is None else authorities.read_bytes(),
-        require_client_auth=authorities is not None,
-    )
+def _certificate(arguments: argparse.Namespace) -> ServedCertificate:
+    if wrong := wrong_options(arguments):
+        raise CommandRefused(wrong, ExitCode.USAGE)
+    return ServedCertificate(arguments)

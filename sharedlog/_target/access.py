@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from sharedlog._core.errors import InvalidRequest, NotAllowed
@@ -18,11 +18,18 @@ class PlayerAccess:
     By default every client that reaches the server can deliver.
     """
 
-    def __init__(self, token: str | bytes | None, peers: Collection[str] | None) -> None:
-        """``peers``: names in certificates; raises ``InvalidRequest`` if no caller could get in."""
-        self._token = token.encode() if isinstance(token, str) else token
+    def __init__(
+        self, token: str | bytes | Sequence[str | bytes] | None, peers: Collection[str] | None
+    ) -> None:
+        """``token``: or several. ``peers``: names in certificates.
+
+        Raises ``InvalidRequest`` if no caller could get in.
+        """
+        given = () if token is None else (token,) if isinstance(token, str | bytes) else token
+        self._tokens = [each.encode() if isinstance(each, str) else bytes(each) for each in given]
         self._peers = None if peers is None else frozenset(peers)
-        if self._token == b"" or self._peers == frozenset() or isinstance(peers, str):
+        lacking = not all(self._tokens) or (token is not None and not self._tokens)
+        if lacking or self._peers == frozenset() or isinstance(peers, str):
             raise InvalidRequest(
                 "a token must not be empty, and peers must be names in certificates"
             )
@@ -30,7 +37,7 @@ class PlayerAccess:
     @property
     def is_open(self) -> bool:
         """Whether every client may deliver."""
-        return self._token is None and self._peers is None
+        return not self._tokens and self._peers is None
 
     def check(self, context: Any) -> None:
         """Raise ``NotAllowed`` unless who calls may deliver: by its token, or by its name."""
@@ -38,7 +45,7 @@ class PlayerAccess:
             return
         if self._peers is not None and not self._peers.isdisjoint(_names(context.auth_context())):
             return
-        if self._token is not None and self._shows_token(context.invocation_metadata() or ()):
+        if self._shows_token(context.invocation_metadata() or ()):
             return
         raise NotAllowed("this target does not accept this player's token or certificate")
 
@@ -46,7 +53,7 @@ class PlayerAccess:
         for key, value in metadata:
             if key == TOKEN_KEY and isinstance(value, str) and value.startswith(TOKEN_PREFIX):
                 shown = value.removeprefix(TOKEN_PREFIX).encode()
-                return hmac.compare_digest(self._token or b"", shown)
+                return any(hmac.compare_digest(each, shown) for each in self._tokens)
         return False
 
 

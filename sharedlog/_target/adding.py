@@ -31,7 +31,7 @@ def add_target_to_server(
     dedup: Any,
     streams: Mapping[str, str | Sequence[str]],
     *,
-    token: str | bytes | None = None,
+    token: str | bytes | Sequence[str | bytes] | None = None,
     peers: Collection[str] | None = None,
     unseal: Transform | None = None,
     concurrency: int = _LIMITS.concurrency,
@@ -52,11 +52,12 @@ def add_target_to_server(
     declared as for callers: ``atomic``, ``idempotent`` or ``plain`` (see
     docs/reference/targets.md for what a crash leaves of each).
 
-    ``token``, ``peers``: players send this token, or have a certificate with one of these names. By
-    default every client that reaches the server can deliver. ``unseal`` opens messages that were
-    published sealed. ``concurrency``: how many handlers run at once on an event loop.
-    ``queued_bytes``: how much of one player may wait there. ``most_bytes``: the largest message
-    that the server receives (gRPC's ``grpc.max_receive_message_length``).
+    ``token``, ``peers``: players send this token (one of several, so that a new one comes into
+    use), or have a certificate with one of these names. By default every client that reaches the
+    server can deliver. ``unseal`` opens messages that were published sealed. ``concurrency``: how
+    many handlers run at once on an event loop. ``queued_bytes``: how much of one player may wait
+    there. ``most_bytes``: the largest message that the server receives (gRPC's
+    ``grpc.max_receive_message_length``).
 
     Call it before the server starts. Raises ``InvalidRequest``. Raises rifl's ``PolicyError`` for a
     method that cannot be called so, or a server without the interceptor, and ``UnsupportedStore``

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import grpc
 import pytest
+import trustme
 
 from lease_server.v1 import lease_server_pb2 as pb
+from tests.helpers.waiting import until
 from tests.stores.redis.servers import RedisServer
 
 ROOT = Path(__file__).parents[2]
@@ -59,6 +61,63 @@ def test_it_serves_and_stops_cleanly(number, redis):
     assert process.returncode == 0, err
     assert out == ""
     assert "stopped" in err
+
+
+@pytest.mark.slow
+def test_it_speaks_tls_and_binds_tokens_to_certificates(redis, tmp_path):
+    """Its certificate is read again at SIGHUP; the store's password is in no argument (§5)."""
+    old, new = trustme.CA(), trustme.CA()
+    (tmp_path / "store").write_text(redis.url())
+    old.cert_pem.write_to_path(tmp_path / "ca.pem")
+
+    def issue(authority):
+        mine = authority.issue_cert("127.0.0.1")
+        mine.cert_chain_pems[0].write_to_path(tmp_path / "mine.pem")
+        mine.private_key_pem.write_to_path(tmp_path / "mine.key")
+
+    def opened(authority, name):
+        own = old.issue_cert(name, common_name=name)
+        pair = own.private_key_pem.bytes(), own.cert_chain_pems[0].bytes()
+        credentials = grpc.ssl_channel_credentials(authority.cert_pem.bytes(), *pair)
+        return grpc.secure_channel(target, credentials, (("grpc.use_local_subchannel_pool", 1),))
+
+    def ask(channel, method, request, reply):
+        call = channel.unary_unary(PREFIX + method, response_deserializer=reply.FromString)
+        return call(request.SerializeToString(), timeout=20)
+
+    issue(old)
+    tls = ("--tls-certificate", tmp_path / "mine.pem", "--tls-key", tmp_path / "mine.key")
+    tls += ("--tls-client-authorities", tmp_path / "ca.pem")
+    given = (*tls, "--peer-property", "x509_common_name", "--store-file", tmp_path / "store")
+    process = start(*map(str, given))
+    try:
+        target = process.stdout.readline().strip()
+        with opened(old, "ann") as ann, opened(old, "bob") as bob:
+            grant = ask(ann, "Grant", pb.GrantRequest(), pb.GrantReply)
+            renewal = pb.RenewRequest(
+                client_id=grant.client_id, token=grant.token, store=grant.store
+            )
+            assert ask(ann, "Renew", renewal, pb.RenewReply).term_ms
+            with pytest.raises(grpc.RpcError) as refused:
+                ask(bob, "Renew", renewal, pb.RenewReply)
+            assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+            with grpc.insecure_channel(target) as plain, pytest.raises(grpc.RpcError):
+                ask(plain, "Grant", pb.GrantRequest(), pb.GrantReply)
+            issue(new)
+            process.send_signal(signal.SIGHUP)
+
+            def renewed():
+                with opened(new, "ann") as after:
+                    try:
+                        return ask(after, "Grant", pb.GrantRequest(), pb.GrantReply).client_id
+                    except grpc.RpcError:
+                        return None
+
+            until(renewed, "the new certificate is in use")
+            assert ask(ann, "Renew", renewal, pb.RenewReply).term_ms
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)
 
 
 @pytest.mark.slow

@@ -138,12 +138,13 @@ class _Caller:
 )
 def test_without_a_token_callers_of_this_machine_change_a_group(peer: str, near: bool) -> None:
     """Others do if the group is declared open; with a token only who shows it, wherever from."""
-    assert may_change(_Caller(peer), None) is near
-    assert may_change(_Caller(peer), None, open_group=True)
+    assert may_change(_Caller(peer), ()) is near
+    assert may_change(_Caller(peer), (), open_group=True)
     shown = _Caller(peer, (GROUP_TOKEN_KEY, TOKEN))
-    assert may_change(shown, TOKEN.encode())
-    assert not may_change(_Caller(peer), TOKEN.encode())
-    assert not may_change(shown, b"open says me")
+    assert may_change(shown, (TOKEN,))
+    assert may_change(shown, ("a new one", TOKEN))
+    assert not may_change(_Caller(peer), (TOKEN,))
+    assert not may_change(shown, ("open says me",))
 
 
 @pytest.mark.parametrize(
