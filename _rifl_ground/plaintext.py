@@ -1,7 +1,7 @@
 """The rule for secrets on connections that are not encrypted: they stay on this machine.
 
-Tokens of groups, of logs and of targets and the secrets of sessions admit whoever shows them. So
-the process that sends one asks here first, and sends nothing if the answer is a reason.
+A token of a group, a log or a target and the secret of a session admit every process that shows
+them. So the process that sends one asks here first, and sends nothing if the answer is a reason.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _HOST = re.compile(r"\[([^\]]*)\](?::\d+)?|([^:]*)(?::\d+)?")
 
 
 def is_loopback(target: str) -> bool:
-    """Whether a gRPC target names this machine, as it is written.
+    """Whether the text of a gRPC target names this machine.
 
     So do literal loopback addresses, ``localhost`` and unix sockets. No name is resolved.
     """

@@ -71,7 +71,7 @@ class Asking:
                 status.code(),
                 status.details(),
                 rpc_id=self._rpc_id,
-                # One of ours was not sent.
+                # Only this library's own errors say that nothing was sent.
                 outcome=status.outcome if isinstance(status, CallError) else Outcome.UNKNOWN,
                 reason=answer.reason,
                 status=status,
