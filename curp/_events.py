@@ -130,9 +130,10 @@ EVENTS = {
               "PostgreSQL: followers poll until the listening connection is back."),
     ),
     "curp.witness": (
-        Event("no_group_token", "warning", "listen",
-              "No `--group-token-file`: anyone who reaches it can stop the group.",
-              "Give it one.", "now"),
+        Event("no_group_token", "warning", "address",
+              "`--no-group-token`, `open_group`: anyone who reaches this address can stop the "
+              "group, and read what witnesses hold. Replicas write it, too.",
+              "Give the group a token.", "now"),
         Event("started", "info", "group configuration",
               "The witness serves a leader under that number."),
         Event("start_refused", "warning", "group configuration verdict",

@@ -185,6 +185,21 @@ EVENTS = {
               "End the reader's transaction: docs/reference/sqlite.md.", "now"),
         Event("wal_emptied", "info", "file", "The `-wal` is empty again."),
     ),
+    # Of all that keep files, and of the commands that listen.
+    "rifl.files": (
+        Event("file_open_to_all", "warning", "file rights hint",
+              "Every user of the machine may read, or write, a database that was there before. "
+              "Written once.",
+              "`chmod o-rwx` it, and the files beside it.", "now"),
+    ),
+    "rifl.tls": (
+        Event("certificate_read", "info", "file",
+              "SIGHUP: new connections meet what the files hold now."),
+        Event("certificate_not_read", "error", "error",
+              "SIGHUP: the certificate, its key or the authorities cannot be used; the server goes "
+              "on with the ones before.",
+              "Correct the files, and send SIGHUP again.", "today"),
+    ),
     "rifl.client": (
         Event("client_id_granted", "info", "client_id term_s",
               "The channel has an id, and renews it."),

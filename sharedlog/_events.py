@@ -199,6 +199,10 @@ EVENTS = {
               "Feeding it failed; it is begun again, others go on.", "Report it.", "today"),
         Event("target_ordered", "warning", "player target order by why",
               "By an operator: `pause`, `resume`, `skip` or `replay`.", until="no need"),
+        Event("token_over_plaintext", "warning", "listen",
+              "Callers show their tokens over connections that are not encrypted. Replicas and "
+              "witnesses write it, too, by their loggers.",
+              "Serve over TLS, unless a mesh or a proxy encrypts.", "now"),
         Event("message_given_up", "error", "player target substream position error",
               "A message failed as often as it may. It will be skipped, and is a dead letter then.",
               "Correct the handler, then `sharedlog deadletters URL retry POSITION`.", "today"),

@@ -106,7 +106,7 @@ async def _serve(
     tokens: list[str] | None,
 ) -> int:
     if arguments.open_group:
-        _log.warning("no_group_token", listen=arguments.listen)
+        _log.warning("no_group_token", address=arguments.listen)
     group, highest = ("", 0) if journal is None else (journal.group, journal.highest)
     table = WitnessTable(arguments.limits, highest=highest, group=group)
     if arguments.metrics is not None:
