@@ -18,6 +18,7 @@ from curp._group_token import GROUP_TOKEN_KEY, may_change
 from curp.v1 import curp_pb2 as pb
 from curp.v1 import curp_pb2_grpc
 from curp.witness.__main__ import main as witness_main
+from tests.curp.logs import created
 from tests.curp.replica.running import replica
 from tests.helpers.waiting import until
 
@@ -190,3 +191,22 @@ def test_an_open_group_says_so() -> None:
             made = curp.Replica(LogStore().engine(), name="r", address="a:1", **more)  # type: ignore[arg-type]
             made.close()
     assert [each["address"] for each in logs if each["event"] == "no_group_token"] == ["a:1"]
+
+
+@pytest.mark.parametrize(
+    ("more", "event"),
+    [(["--no-group-token"], "no_group_token"), (["--group-token-file"], "token_over_plaintext")],
+)
+def test_commands_that_are_reached_from_elsewhere_say_what_that_costs(
+    more: list[str], event: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before they listen, which no process can at this address."""
+    (tmp_path / "token").write_text(TOKEN)
+    given = [*more, *([str(tmp_path / "token")] if more == ["--group-token-file"] else [])]
+    url = created(f"sqlite:///{tmp_path}/bank.log?group=bank")
+    serve = ["serve", "examples.replicated_bank.bank:MemoryBank", "--engine", url, "--name", "r"]
+    listen = ["--listen", "256.0.0.1:7001"]
+    assert main([*serve, *listen, "--advertise", "127.0.0.1:7001", *given]) == 1
+    assert event in capsys.readouterr().err
+    assert witness_main([*listen, *given]) == 1
+    assert event in capsys.readouterr().err
