@@ -117,7 +117,7 @@ ARROWS: dict[str, set[str]] = {
     # It runs the handlers of servers whose calls rifl deduplicates.
     "sharedlog._target": {
         *("sharedlog._core", "sharedlog._wire", "sharedlog.v1"),
-        "rifl._server.local_calls",
+        *("rifl._grpc.certificates", "rifl._server.local_calls"),
     },
     "sharedlog._cli": {"sharedlog"},
     "sharedlog._remote": {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
+from rifl._grpc.certificates import CERTIFIED, NOT_SHOWN, names_of
 from rifl.core._shared.errors import NotYours
 
 
@@ -23,13 +24,12 @@ class PeerContext(Protocol):
 
 
 def peer_of(context: PeerContext, identity_property: str | None = None) -> bytes:
-    """The caller's identity as one comparable value; empty if unauthenticated.
+    """Return the caller's identity as one comparable value; empty if it is unauthenticated.
 
-    The values of gRPC's own identity property (the certificate's alternative names,
-    or its common name), or of ``identity_property`` of the auth context, such as
-    ``x509_common_name``: choose what stays when certificates rotate. The value
-    holds the property's name, and the order of alternative names does not matter.
-    Raises NotYours if the peer is authenticated but has no such property, since it
+    The names in its certificate (``certificates.names_of``), or the values of
+    ``identity_property`` of the auth context, such as ``x509_common_name``: choose what
+    stays when certificates rotate. The order of names does not matter.
+    Raises NotYours if the peer is authenticated but has no such name, since it
     would share the namespace of the unauthenticated.
     """
     identities = context.peer_identities()
@@ -38,10 +38,13 @@ def peer_of(context: PeerContext, identity_property: str | None = None) -> bytes
     key = identity_property or context.peer_identity_key() or ""
     if identity_property is not None:
         identities = context.auth_context().get(identity_property) or ()
+    elif key in CERTIFIED:
+        key = "name"
+        identities = [each.encode() for each in names_of(context.auth_context()) or ()]
     # A certificate without a common name has an empty one.
-    values = sorted(value for value in identities if value)
+    values = sorted(value for value in identities if value not in (b"", NOT_SHOWN))
     if not values:
-        raise NotYours(f"the peer's certificate has no {key}")
+        raise NotYours(f"the peer's certificate has no {key} that gRPC shows")
     parts = [key.encode(), *values]
     # Lengths in front, so that no two lists of names read the same.
     return b"".join(len(part).to_bytes(4, "big") + part for part in parts)

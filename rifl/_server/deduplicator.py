@@ -73,7 +73,8 @@ class Deduplicator:
     for all others. ``term_s``: length of a client's lease. ``bounds``: what callers
     may take. ``drain_s``: how long ``close`` waits for running calls.
     ``peer_property``: the certificate property that ids, and the namespaces of keys, are
-    bound to. ``observer``: one or several that get all events (``rifl.metrics``,
+    bound to; by default all names in the certificate, each with its kind.
+    ``observer``: one or several that get all events (``rifl.metrics``,
     ``rifl.tracing``). ``clock``: monotonic seconds, for tests.
 
     ``services``: descriptors of the services served, whose methods may declare

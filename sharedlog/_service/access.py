@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import hmac
+import shlex
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple, Protocol
 
+from rifl._grpc.certificates import names_of
 from rifl._grpc.source import source_of
 from sharedlog._core.errors import NotAllowed
 from sharedlog._service.settings import AccessRule, ServerSettings
 from sharedlog._wire.methods import TOKEN_KEY, TOKEN_PREFIX
-
-_CERTIFIED = ("x509_subject_alternative_name", "x509_common_name")
 
 
 class Context(Protocol):
@@ -29,7 +29,10 @@ class Context(Protocol):
 
 
 class Caller(NamedTuple):
-    """Who calls, for quotas, and what the entries that name it allow; None: everything."""
+    """Who calls, and what the entries that name it allow; None: everything.
+
+    ``name``: for quotas: that of its token, or all names in its certificate, or its address.
+    """
 
     name: str
     entries: tuple[AccessRule, ...] | None
@@ -96,21 +99,28 @@ class Access:
         self._known = settings.allow, tokens
 
     def caller(self, context: Context) -> Caller:
-        """Return who calls; raises ``NotAllowed`` if a token is asked for and none is shown."""
-        peers = _peers(context.auth_context())
+        """Return who calls.
+
+        Raises ``NotAllowed`` if a token is asked for and none is shown, and for a certificate
+        without a name.
+        """
+        peers = names_of(context.auth_context())
+        if peers == ():
+            raise NotAllowed("the certificate has no name that gRPC shows: give it a DNS name")
         allow, tokens = self._known
         token = None
         if tokens is not None:
             token = _token(tokens, context.invocation_metadata() or ())
             if token is None and not peers:
                 raise NotAllowed("a token of this server's is asked for, and none was shown")
-        name = token or next(iter(sorted(peers)), "") or source_of(context.peer())
+        # Quoted, so that no two lists of names read the same.
+        name = token or shlex.join(peers or ()) or source_of(context.peer())
         if allow is None:
             return Caller(name, None)
         mine = [
             each
             for each in allow
-            if each.token in ("", token) and (not each.peer or each.peer in peers)
+            if each.token in ("", token) and (not each.peer or each.peer in (peers or ()))
         ]
         return Caller(name, tuple(mine))
 
@@ -124,12 +134,6 @@ def _token(tokens: Mapping[str, bytes], metadata: Iterable[tuple[str, str | byte
                     return name
             raise NotAllowed("the token is unknown to this server")
     return None
-
-
-def _peers(known: Mapping[str, Any]) -> set[str]:
-    """Return the names in the caller's certificate."""
-    shown = (value for name in _CERTIFIED for value in known.get(name) or ())
-    return {value.decode(errors="replace") for value in shown if value}
 
 
 def _named(name: str, patterns: Iterable[Iterable[str]]) -> bool:

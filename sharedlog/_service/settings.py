@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from rifl._grpc.certificates import name_of
+
 _ENTRY = {"peer", "token", "publish", "follow", "names", "play", "admin"}
 
 
@@ -37,6 +39,8 @@ class ServerLimits:
 @dataclass(frozen=True, slots=True)
 class AccessRule:
     """What the callers that it names may do. ``peer``, ``token``: neither: all callers.
+
+    ``peer``: a name in a certificate, as ``name_of`` spells it; ``token``: a token's name.
 
     ``publish``, ``follow``: streams; ``names``: of producers, followers and fences; patterns with
     ``*``. ``play``: players that it may be, and operate: these read every stream. ``admin``:
@@ -121,8 +125,13 @@ def _entry(given: Any) -> AccessRule:
             raise BadSettings(f"{name} is a text")
     if not isinstance(given.get("admin", False), bool):
         raise BadSettings("admin is true or false")
+    peer = given.get("peer", "")
+    try:
+        peer = peer and name_of(peer)
+    except ValueError as error:
+        raise BadSettings(f"peer: {error}") from error
     return AccessRule(
-        given.get("peer", ""),
+        peer,
         given.get("token", ""),
         tuple(given.get("publish", ())),
         tuple(given.get("follow", ())),

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+from rifl._grpc.certificates import name_of, names_of
 from sharedlog._core.errors import InvalidRequest, NotAllowed
 from sharedlog._wire.methods import TOKEN_KEY, TOKEN_PREFIX
-
-_CERTIFIED = ("x509_subject_alternative_name", "x509_common_name")
 
 
 class PlayerAccess:
@@ -27,12 +26,15 @@ class PlayerAccess:
         """
         given = () if token is None else (token,) if isinstance(token, str | bytes) else token
         self._tokens = [each.encode() if isinstance(each, str) else bytes(each) for each in given]
-        self._peers = None if peers is None else frozenset(peers)
         lacking = not all(self._tokens) or (token is not None and not self._tokens)
-        if lacking or self._peers == frozenset() or isinstance(peers, str):
+        if lacking or (peers is not None and not peers) or isinstance(peers, str):
             raise InvalidRequest(
                 "a token must not be empty, and peers must be names in certificates"
             )
+        try:
+            self._peers = None if peers is None else frozenset(map(name_of, peers))
+        except ValueError as error:
+            raise InvalidRequest(f"peers: {error}") from error
 
     @property
     def is_open(self) -> bool:
@@ -43,7 +45,7 @@ class PlayerAccess:
         """Raise ``NotAllowed`` unless who calls may deliver: by its token, or by its name."""
         if self.is_open:
             return
-        if self._peers is not None and not self._peers.isdisjoint(_names(context.auth_context())):
+        if self._peers and not self._peers.isdisjoint(names_of(context.auth_context()) or ()):
             return
         if self._shows_token(context.invocation_metadata() or ()):
             return
@@ -55,9 +57,3 @@ class PlayerAccess:
                 shown = value.removeprefix(TOKEN_PREFIX).encode()
                 return any(hmac.compare_digest(each, shown) for each in self._tokens)
         return False
-
-
-def _names(known: Mapping[str, Any]) -> set[str]:
-    """Return the names in the caller's certificate."""
-    shown = (value for name in _CERTIFIED for value in known.get(name) or ())
-    return {value.decode(errors="replace") for value in shown if value}

@@ -53,10 +53,11 @@ def add_target_to_server(
     docs/reference/targets.md for what a crash leaves of each).
 
     ``token``, ``peers``: players send this token (one of several, so that a new one comes into
-    use), or have a certificate with one of these names. By default every client that reaches the
-    server can deliver. ``unseal`` opens messages that were published sealed. ``concurrency``: how
-    many handlers run at once on an event loop. ``queued_bytes``: how much of one player may wait
-    there. ``most_bytes``: the largest message that the server receives (gRPC's
+    use), or have a certificate with one of these names, such as ``dns:player.shop.internal``
+    (kinds: dns, uri, email, ip, cn). By default every client that reaches the server can deliver.
+    ``unseal`` opens messages that were published sealed. ``concurrency``: how many handlers run at
+    once on an event loop. ``queued_bytes``: how much of one player may wait there. ``most_bytes``:
+    the largest message that the server receives (gRPC's
     ``grpc.max_receive_message_length``).
 
     Call it before the server starts. Raises ``InvalidRequest``. Raises rifl's ``PolicyError`` for a

@@ -72,7 +72,7 @@ def secure(request, authority, tmp_path):
                 pairs, authority.cert_pem.bytes() if asks else None, require_client_auth=asks
             )
             ports.append(server.add_secure_port("127.0.0.1:0", credentials))
-        options = {"token": SHOWN, "peers": [NAME]}
+        options = {"token": SHOWN, "peers": [f"dns:{NAME}"]}
         sharedlog.add_target_to_server(server, dedup, {"orders": [METHOD]}, **options)
 
     with ExitStack() as stack:

@@ -164,7 +164,7 @@ def test_certificates_say_who_calls(behind, tmp_path):
         authority.cert_pem.bytes(),
         require_client_auth=True,
     )
-    rights = ServerSettings(allow=(AccessRule(peer="shop.example", publish=("*",)),))
+    rights = ServerSettings(allow=(AccessRule(peer="dns:shop.example", publish=("*",)),))
     with served(behind, settings=rights, credentials=credentials) as server:
         address = f"grpcs://{server.address}"
         with sharedlog.open(address + urls["shop.example"]) as log:
@@ -306,14 +306,14 @@ def test_settings_are_read_whole_or_refused():
         publish = ["orders"]
         names = ["shop-*"]
         [[allow]]
-        peer = "ops.example"
+        peer = "dns:ops.example"
         admin = true
         """
     )
     assert found.limits == ServerLimits(followers=7, stalled_s=1.5)
     assert found.allow == (
         AccessRule("", "shop", publish=("orders",), names=("shop-*",)),
-        AccessRule(peer="ops.example", admin=True),
+        AccessRule(peer="dns:ops.example", admin=True),
     )
     for text in (
         "x",
