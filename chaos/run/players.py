@@ -70,7 +70,7 @@ class Players:
             return
         until, pause = time.monotonic() + _HELD_S, threading.Event()
         with sharedlog.open(url) as log:
-            while sum(each.name.startswith(f"{_NAME}.") for each in log.holds()) < wanted:
+            while sum(each.name.startswith(f"@player:{_NAME}:") for each in log.holds()) < wanted:
                 if time.monotonic() >= until:
                     raise TimeoutError(f"no player holds the log for its targets in {_HELD_S} s")
                 pause.wait(_LOOK_EVERY_S)

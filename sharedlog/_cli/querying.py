@@ -9,15 +9,13 @@ from _rifl_ground.exits import CommandRefused, ExitCode
 from sharedlog._cli.operating import really
 from sharedlog._cli.shown import print_json, print_table, print_value
 from sharedlog._core.holds import all_holds
+from sharedlog._core.names import NameKind, owner_of
 from sharedlog._core.query.closing import abandon, forget
 from sharedlog._core.query.state import Query, all_queries
 from sharedlog._core.query.tasks import members
 from sharedlog._core.steps import Ends, Lsns, Rule
 from sharedlog._core.stream_schema import forget_schema
 from sharedlog._log.log import Log
-
-# Of the holds that queries have.
-HELD = "spark."
 
 
 def queries(log: Log, arguments: argparse.Namespace) -> int:
@@ -55,8 +53,9 @@ def _listed(log: Log, arguments: argparse.Namespace) -> None:
         tasks[member.name] = tasks.get(member.name, 0) + 1
     read: dict[str, int] = {}
     for hold in log._run(all_holds()):
-        if hold.name.startswith(HELD) and not hold.dropped:
-            name, (lsn, _) = hold.name.removeprefix(HELD), hold.place
+        kind, name = owner_of(hold.name)
+        if kind is NameKind.QUERY and not hold.dropped:
+            lsn, _ = hold.place
             read[name] = min(read.get(name, lsn), lsn)
     end = log._run(_end())
     objects = [

@@ -25,7 +25,8 @@ def await_consumer(
     ``position``: of a message of ``stream``, as ``log.publish`` returned it. The consumer's holds
     tell of a commit about half a second later, also over gRPC. Raises ``LogForked`` for a position
     of another log, ``NoSuchStream``, and ``InvalidRequest`` for a stream that the consumer does
-    not follow. Over gRPC that is unknown, and the result is False.
+    not follow. Over gRPC that is unknown, and the result is False; a server with rights asks for
+    ``consume`` (``NotAllowed``).
     """
     if not isinstance(position, Position):
         raise InvalidRequest(

@@ -42,7 +42,7 @@ from sharedlog._core.consumer.shard import TransactionBounds
 from sharedlog._core.errors import InvalidRequest, LogStopped, LogUnavailable, StoreAway
 from sharedlog._core.fences import MAX_NUMBER
 from sharedlog._core.holds import BEGINNING, END
-from sharedlog._core.named import check_producer_name
+from sharedlog._core.named import check_any_name
 from sharedlog._core.position import Position
 from sharedlog._core.streams import check_name, stream_of, substream_number, tag_of
 from sharedlog._engines.elsewhere import refuse_served
@@ -172,7 +172,7 @@ class Consumer:
         self._dead_letters = dead_letters
         self._concurrency = concurrency
         tags = [tag_of(each.name, at) for each in found for at in range(each.substreams)]
-        check_producer_name(producer_name(name, max(tags, key=len)))
+        check_any_name(producer_name(name, max(tags, key=len)))
         self._settings = ConsumerSettings(
             name,
             tags,

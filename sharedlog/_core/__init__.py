@@ -3,7 +3,7 @@
 - ``commit``: the one step in which an engine judges and writes; every rule is built on it.
 - ``incarnation``: what a log says of itself; ``catalog``: its streams; ``stream_schema``: their
   values' columns.
-- ``streams``, ``position``: names, substreams, and places in them.
+- ``streams``, ``position``: names, substreams, places in them; ``names``: the log's own names.
 - ``envelope``, ``message``: what is published, and what a reader gets; ``sealing``: the user's
   encryption of both; ``publishing``: the messages of one append.
 - ``entry``: what an entry says of the append that it belongs to.

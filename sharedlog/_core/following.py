@@ -59,7 +59,8 @@ class Follower:
     ``committed``: False shows what is pending or rolled back, too, in the order of the log.
     ``ahead_bytes``: about how much it reads ahead. ``through``: through which LSN it returned
     everything already, of a follower that goes on in the place of another one. ``remembers``:
-    False where ``done`` is told elsewhere.
+    False where ``done`` is told elsewhere. ``held``: it had its holds, of a follower that goes on:
+    no new one is made.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Follower:
         ahead_bytes: int = AHEAD_BYTES,
         through: int = 0,
         remembers: bool = True,
+        held: bool = False,
     ) -> None:
         """Nothing is asked of the log yet."""
         self._tags = sorted(tags, key=substream_number)
@@ -84,6 +86,7 @@ class Follower:
         self._committed = committed
         self._ahead_bytes = ahead_bytes
         self._remembers = remembers
+        self._goes_on = held
         self._reader: Merger | AllReader | None = None
         # Where each begins, once that is known; and through which LSN all was returned since.
         self._starts: dict[str, Position | int] | None = None
@@ -124,7 +127,12 @@ class Follower:
             )
             if self._name is not None:
                 self._held = yield from take(
-                    self._name, starts, self._incarnation, now_us, self._retention_us
+                    self._name,
+                    starts,
+                    self._incarnation,
+                    now_us,
+                    self._retention_us,
+                    held=self._goes_on,
                 )
                 for hold in self._held.values():
                     hold.check_incarnation(self._incarnation)

@@ -24,10 +24,11 @@ from sharedlog._core.errors import (
     NewerFormat,
     TrimmedLog,
 )
+from sharedlog._core.names import check_hold_name
 from sharedlog._core.position import Position
 from sharedlog._core.reading import place_at, verify
 from sharedlog._core.steps import Ends, Get, Lsns, Rule, Scan
-from sharedlog._core.streams import check_name, substream_number
+from sharedlog._core.streams import substream_number
 from sharedlog._core.whole import TRIMMED, Trimmed, read_trimmed, trimmed_of
 
 HOLDS = "holds"
@@ -116,28 +117,37 @@ def take(
     incarnation: str,
     now_us: int,
     retention_us: int,
+    *,
+    held: bool = False,
 ) -> Rule[dict[str, Hold]]:
-    """Return a name's hold of each tag, making those that are not there yet.
+    """Return a name's hold of each tag, making those that are not there yet, unless it ``held``.
 
     ``starts``: where a new one begins: behind a position, at an LSN, ``BEGINNING`` or ``END``.
     From the return on nothing behind them is trimmed. Raises ``TrimmedLog`` for a new hold
-    below what is whole, and for one that was dropped; ``LogForked`` for a position of another log.
+    below what is whole, and for one that was dropped, or was ``held`` and is not there;
+    ``LogForked`` for a position of another log.
     One of another incarnation is returned: ``Hold.check_incarnation``. Some at a time, as they
     fit any engine: of a name that is taken in part the rest is taken by running it again.
     """
-    check_name(name, "follower")
+    check_hold_name(name)
     for start in starts.values():
         if isinstance(start, Position):
             start.check_incarnation(incarnation)
     taken: dict[str, Hold] = {}
     for piece in _pieces(list(starts)):
         mine = {tag: starts[tag] for tag in piece}
-        taken |= yield from _take(name, mine, incarnation, now_us, retention_us)
+        taken |= yield from _take(name, mine, incarnation, now_us, retention_us, held=held)
     return taken
 
 
 def _take(
-    name: str, starts: Mapping[str, Start], incarnation: str, now_us: int, retention_us: int
+    name: str,
+    starts: Mapping[str, Start],
+    incarnation: str,
+    now_us: int,
+    retention_us: int,
+    *,
+    held: bool,
 ) -> Rule[dict[str, Hold]]:
     keys = tuple(hold_key(name, tag) for tag in starts)
     while True:
@@ -165,6 +175,8 @@ def _take(
                     yield from verify(place)
                 times = (now_us, retention_us)
                 hold = Hold(name, tag, lsn, place, *times, incarnation=incarnation)
+                if held:
+                    check_held(None, hold, trimmed)
                 made.append(_put(hold))
             holds[tag] = hold
         if not made:
@@ -281,7 +293,7 @@ def check_held(found: Hold | None, known: Hold, trimmed: Trimmed) -> None:
 
 
 def _end(name: str, tags: Iterable[str] | None, *, forget: bool) -> Rule[list[Hold]]:
-    check_name(name, "follower")
+    check_hold_name(name)
     found = yield from all_holds(name)
     mine = [each.tag for each in found if tags is None or each.tag in set(tags)]
     ended: list[Hold] = []

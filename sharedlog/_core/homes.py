@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from sharedlog._core.commit import Commit, Condition, Put, Refused
 from sharedlog._core.fences import Fence, check_fence, condition_of, fence_key
+from sharedlog._core.names import NameKind, own_name, owner_of
 from sharedlog._core.producers import GRANTED, ProducerId, granted, number
 from sharedlog._core.spans import retire
 from sharedlog._core.steps import Get, Rule, Scan
@@ -74,9 +75,10 @@ def vacate(name: str, fence: Fence | None = None) -> Rule[bool]:
 
 def erase_state(name: str) -> Rule[None]:
     """Remove what the log has of the state of a consumer's shard, whose outputs have this name."""
-    shard = name.removeprefix("consumer/")
-    if shard == name:
+    kind, consumer = owner_of(name)
+    if kind is not NameKind.CONSUMER:
         return
-    keys = sorted((yield Scan(f"state/{shard}/")))
+    tag = name.removeprefix(own_name(kind, consumer, ""))
+    keys = sorted((yield Scan(f"state/{consumer}/{tag}/")))
     for first in range(0, len(keys), _PIECE):
         yield Commit(puts=tuple(Put(key, None) for key in keys[first : first + _PIECE]))

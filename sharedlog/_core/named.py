@@ -30,6 +30,7 @@ from sharedlog._core.errors import (
 )
 from sharedlog._core.fences import Fence, check_fence, condition_of, fence_key
 from sharedlog._core.homes import erase_state, vacate
+from sharedlog._core.names import NameKind, owner_of
 from sharedlog._core.producers import Appended, NewMessage, number
 from sharedlog._core.spans import decided, other_spans
 from sharedlog._core.steps import Get, Lsns, Read, Rows, Rule, Scan
@@ -40,6 +41,8 @@ _CONTENT_BYTES = 16
 # In place of an LSN, where an append had no entry.
 _NO_ENTRY = bytes(LSN_BYTES)
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:-]{0,179}")
+_OWN_NAME = re.compile(r"@[a-z]+:[A-Za-z0-9_./:-]{1,168}")
+_OWN_KINDS = {NameKind.CONSUMER, NameKind.OUTBOX, NameKind.LETTERS}
 
 
 class Turn(NamedTuple):
@@ -68,9 +71,16 @@ def check_producer_name(name: str) -> None:
         )
 
 
+def check_any_name(name: str) -> None:
+    """Raise ``InvalidRequest`` unless this names a producer: a user's, or one of the log's own."""
+    own = isinstance(name, str) and _OWN_NAME.fullmatch(name)
+    if not own or owner_of(name)[0] not in _OWN_KINDS:
+        check_producer_name(name)
+
+
 def check_turn(turn: Turn) -> None:
     """Raise ``InvalidRequest`` for a turn that no name has."""
-    check_producer_name(turn.name)
+    check_any_name(turn.name)
     check_whole(turn.follows, "follows", 0, MAX_SEQ)
     check_whole(turn.seq, "seq", 1, MAX_SEQ)
     if turn.follows >= turn.seq:

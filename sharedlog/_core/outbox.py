@@ -17,6 +17,7 @@ from sharedlog._core.commit import LSN_BYTES, Commit, Condition, Put, Refused
 from sharedlog._core.errors import CorruptLog, OutboxWentBack, PredecessorMismatch
 from sharedlog._core.fences import Fence
 from sharedlog._core.named import Turn, append_named, named_key, seq_of
+from sharedlog._core.names import NameKind, own_name
 from sharedlog._core.producers import Appended, number
 from sharedlog._core.publishing import Placed, committing, size_of
 from sharedlog._core.steps import Ends, Get, Lsns, Rule
@@ -61,7 +62,7 @@ class Box(NamedTuple):
     @property
     def producer(self) -> str:
         """Under which name its messages are appended."""
-        return f"outbox/{self.name}/{self.id}"
+        return own_name(NameKind.OUTBOX, self.name, self.id)
 
 
 def chained(chain: bytes, content: bytes) -> bytes:

@@ -23,14 +23,14 @@ from sharedlog._core.errors import (
 from sharedlog._core.fences import Fence, check_fence_name, raise_fence
 from sharedlog._core.holds import Hold, all_holds, drop, forget
 from sharedlog._core.message import Message
-from sharedlog._core.named import MAX_SEQ, check_producer_name
+from sharedlog._core.named import MAX_SEQ, check_any_name
 from sharedlog._core.named import forget as forget_producer
+from sharedlog._core.names import check_hold_name
 from sharedlog._core.observer import LogReport
 from sharedlog._core.position import Position
 from sharedlog._core.reporting import report
 from sharedlog._core.spans import retire as retire_producer
 from sharedlog._core.steps import Rule
-from sharedlog._core.streams import check_name
 from sharedlog._core.trim import TrimOutcome
 from sharedlog._engines.elsewhere import Elsewhere
 from sharedlog._engines.engine import Engine, Joining
@@ -249,7 +249,7 @@ class Log:
         0: there was none. The name can then be used anew, from seq 1 on. If its program commits
         earlier transactions again, they are in the log twice.
         """
-        check_producer_name(name)
+        check_any_name(name)
         seq = self._run(forget_producer(name))
         if seq:
             _log.warning("producer_forgotten", log=self._place.name, name=name, seq=seq)
@@ -303,7 +303,7 @@ class Log:
     def holds(self, name: str | None = None) -> list[Hold]:
         """Return the holds of all followers, or of one name: what each keeps from being trimmed."""
         if name is not None:
-            check_name(name, "follower")
+            check_hold_name(name)
         return self._run(all_holds(name))
 
     def drop_hold(self, name: str) -> list[Hold]:

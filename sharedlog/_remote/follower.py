@@ -168,6 +168,7 @@ class RemoteFollower(Follower):
             substreams=[substream_number(tag) for tag in self._tags],
             uncommitted=not self._committed,
             name=self._name or "",
+            held=bool(self._held),
         )
         if self._starts is None:
             self._begin_at(request, self._start)

@@ -23,6 +23,7 @@ from sharedlog._core.named import (
     placed_by,
 )
 from sharedlog._core.named import forget as forget_named
+from sharedlog._core.names import check_hold_name
 from sharedlog._core.producers import append, grant
 from sharedlog._core.reading import Committed
 from sharedlog._core.roster import Granted, granted_producers
@@ -189,7 +190,7 @@ class Rules:
     def _end_holds(self, name: str, tags: Sequence[str] | None, *, forget: bool) -> list[Hold]:
         if tags is not None:
             raise InvalidRequest("over gRPC the holds of a name end together")
-        check_name(name, "follower")
+        check_hold_name(name)
         request = pb.EndHoldsRequest(incarnation=self._incarnation, name=name, forget=forget)
         return [hold_of(each) for each in self._ask("EndHolds", request).holds]
 

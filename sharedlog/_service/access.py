@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 from rifl._grpc.certificates import names_of
 from rifl._grpc.source import source_of
 from sharedlog._core.errors import NotAllowed
+from sharedlog._core.names import owner_of
 from sharedlog._service.settings import AccessRule, ServerSettings
 from sharedlog._wire.methods import TOKEN_KEY, TOKEN_PREFIX
 
@@ -65,8 +66,9 @@ class Caller(NamedTuple):
             raise NotAllowed(f"{self.name} may not follow {stream!r}")
 
     def check_name(self, name: str) -> None:
-        """Raise ``NotAllowed`` unless the name of a producer, follower or fence is its own."""
-        if not self.admin and not _named(name, [each.names for each in self.entries or ()]):
+        """Raise ``NotAllowed`` unless the name of a producer, hold or fence is for it."""
+        kind, owner = owner_of(name)
+        if not self.admin and not _named(owner, [each.owners(kind) for each in self.entries or ()]):
             raise NotAllowed(f"the name {name[:200]!r} is not for {self.name}")
 
     def check_admin(self) -> None:

@@ -14,10 +14,11 @@ from sharedlog._core.named import (
     MAX_SEQ,
     Turn,
     all_names,
-    check_producer_name,
+    check_any_name,
     highest_of,
     placed_by,
 )
+from sharedlog._core.names import check_hold_name
 from sharedlog._core.position import MAX_LSN, Position
 from sharedlog._core.producers import grant, shown
 from sharedlog._core.roster import Granted, granted_producers, one_producer
@@ -164,7 +165,7 @@ class Answers:
         return pb.RetireReply(highest_seq=self._place.run(retire(request.producer.id)))
 
     def _get_named(self, request: pb.GetNamedRequest, caller: Caller) -> pb.NamedState:
-        check_producer_name(request.name)
+        check_any_name(request.name)
         caller.check_name(request.name)
         reply = pb.NamedState(highest_seq=self._place.run(highest_of(request.name)))
         if request.seq:
@@ -193,8 +194,8 @@ class Answers:
 
     def _move_hold(self, request: pb.MoveHoldRequest, caller: Caller) -> pb.Holds:
         caller.check_follow(request.stream)
+        check_hold_name(request.name)
         caller.check_name(request.name)
-        check_name(request.name, "follower")
         stream = self.stream(request.stream)
         places: dict[str, Position | int | None] = {}
         for each in request.done:
@@ -213,7 +214,7 @@ class Answers:
 
     def _list_holds(self, request: pb.ListHoldsRequest, caller: Caller) -> pb.Holds:
         if request.name:
-            check_name(request.name, "follower")
+            check_hold_name(request.name)
             caller.check_name(request.name)
         else:
             caller.check_admin()
@@ -221,7 +222,7 @@ class Answers:
 
     def _end_holds(self, request: pb.EndHoldsRequest, caller: Caller) -> pb.Holds:
         caller.check_admin()
-        check_name(request.name, "follower")
+        check_hold_name(request.name)
         ended = forget(request.name) if request.forget else drop(request.name)
         return _holds(self._place.run(ended))
 

@@ -17,6 +17,7 @@ from sharedlog._core.errors import (
     TrimmedLog,
 )
 from sharedlog._core.following import Follower, From, Moment, append_at, read_some
+from sharedlog._core.names import check_hold_name
 from sharedlog._core.position import MAX_LSN
 from sharedlog._core.reading import Committed
 from sharedlog._core.steps import Rule
@@ -99,6 +100,7 @@ class Followers:
         stopping = self._stopping
         caller.check_follow(request.stream)
         if request.name:
+            check_hold_name(request.name)
             caller.check_name(request.name)
             if request.uncommitted:
                 raise InvalidRequest("a hold is of what is committed: no name with uncommitted")
@@ -143,6 +145,7 @@ class Followers:
             ahead_bytes=_AHEAD_BYTES,
             through=request.through,
             remembers=False,
+            held=request.held,
         )
         for attempt in range(_ATTEMPTS):
             try:

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from rifl._grpc.certificates import name_of
+from sharedlog._core.names import NameKind
 
-_ENTRY = {"peer", "token", "publish", "follow", "names", "play", "admin"}
+# The rights to names, each a list of patterns.
+_LISTS = ("publish", "follow", "names", "consume", "play")
 
 
 class BadSettings(ValueError):
@@ -42,9 +44,9 @@ class AccessRule:
 
     ``peer``: a name in a certificate, as ``name_of`` spells it; ``token``: a token's name.
 
-    ``publish``, ``follow``: streams; ``names``: of producers, followers and fences; patterns with
-    ``*``. ``play``: players that it may be, and operate: these read every stream. ``admin``:
-    everything.
+    ``publish``, ``follow``: streams; ``names``: of its own producers, followers and fences;
+    patterns with ``*``. ``consume``: consumers whose holds and outputs are its. ``play``: players
+    that it may be, and operate: these read every stream. ``admin``: everything.
     """
 
     peer: str = ""
@@ -52,8 +54,17 @@ class AccessRule:
     publish: tuple[str, ...] = ()
     follow: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
+    consume: tuple[str, ...] = ()
     play: tuple[str, ...] = ()
     admin: bool = False
+
+    def owners(self, kind: NameKind) -> tuple[str, ...]:
+        """Return the owners of names of a kind that are its; of users' names, the names."""
+        return {
+            NameKind.USER: self.names,
+            NameKind.CONSUMER: self.consume,
+            NameKind.PLAYER: self.play,
+        }.get(kind, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +126,8 @@ def _limits(given: Any) -> ServerLimits:
 def _entry(given: Any) -> AccessRule:
     if not isinstance(given, Mapping):
         raise BadSettings("allow is a list of tables: [[allow]]")
-    _check_names(given, _ENTRY, "[[allow]]")
-    for name in ("publish", "follow", "names", "play"):
+    _check_names(given, {each.name for each in fields(AccessRule)}, "[[allow]]")
+    for name in _LISTS:
         value = given.get(name, [])
         if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
             raise BadSettings(f"{name} is a list of texts")
@@ -133,11 +144,8 @@ def _entry(given: Any) -> AccessRule:
     return AccessRule(
         peer,
         given.get("token", ""),
-        tuple(given.get("publish", ())),
-        tuple(given.get("follow", ())),
-        tuple(given.get("names", ())),
-        tuple(given.get("play", ())),
-        given.get("admin", False),
+        **{name: tuple(given.get(name, ())) for name in _LISTS},
+        admin=given.get("admin", False),
     )
 
 

@@ -20,7 +20,7 @@ class PrometheusConsumerObserver(ConsumerObserver):
         sharedlog.Consumer(log, ..., observer=PrometheusConsumerObserver())
 
     Names begin with ``sharedlog_consumer_``. The lag of a consumer is a metric of its log:
-    ``sharedlog_hold_lag_entries{name="consumer.NAME"}``.
+    ``sharedlog_hold_lag_entries{name="@consumer:NAME"}``.
 
     Thread-safe. Raises ``ValueError`` for a registry that has the same metrics already.
     """

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sharedlog._core.errors import InvalidRequest
+from sharedlog._core.names import NameKind, check_hold_name, own_name
 from sharedlog._core.position import Position
 from sharedlog._core.streams import check_name
 
@@ -30,7 +31,6 @@ _NAMES = (
 _SINK_NAMES = ("log", "logEnv", "logFile", "stream", "key", "name", "adopt", *_VALUES)
 # Entries of a range beyond which a substream's part of it is read by several tasks.
 _PARTITION_ROWS = 500_000
-_PREFIX = "spark."
 
 
 class ValueOptions(NamedTuple):
@@ -141,7 +141,8 @@ class SourceOptions:
         try:
             _check_stream(stream)
             if hold is not None:
-                check_name(_PREFIX + hold, "query")
+                check_name(hold, "query")
+                check_hold_name(own_name(NameKind.QUERY, hold))
         except InvalidRequest as error:
             raise SourceError(str(error)) from error
         try:
@@ -155,7 +156,7 @@ class SourceOptions:
             end=_at(options.get("endingposition", "end"), "endingPosition"),
             most_rows=_number("maxRowsPerTrigger", options),
             partition_rows=_number("partitionRows", options) or _PARTITION_ROWS,
-            hold=None if hold is None else _PREFIX + hold,
+            hold=None if hold is None else own_name(NameKind.QUERY, hold),
             most_bytes=_number("maxBytesPerTrigger", options),
             values=values,
             filters=_filters(options.get("pushfilters", "false"), values),

@@ -344,7 +344,7 @@ class ReadReply(_message.Message):
     def __init__(self, messages: _Optional[_Iterable[_Union[Delivered, _Mapping]]] = ...) -> None: ...
 
 class FollowRequest(_message.Message):
-    __slots__ = ("incarnation", "stream", "substreams", "start", "starts", "through", "uncommitted", "name")
+    __slots__ = ("incarnation", "stream", "substreams", "start", "starts", "through", "uncommitted", "name", "held")
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
     SUBSTREAMS_FIELD_NUMBER: _ClassVar[int]
@@ -353,6 +353,7 @@ class FollowRequest(_message.Message):
     THROUGH_FIELD_NUMBER: _ClassVar[int]
     UNCOMMITTED_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
     incarnation: str
     stream: str
     substreams: _containers.RepeatedScalarFieldContainer[int]
@@ -361,7 +362,8 @@ class FollowRequest(_message.Message):
     through: int
     uncommitted: bool
     name: str
-    def __init__(self, incarnation: _Optional[str] = ..., stream: _Optional[str] = ..., substreams: _Optional[_Iterable[int]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., starts: _Optional[_Iterable[_Union[SubstreamStart, _Mapping]]] = ..., through: _Optional[int] = ..., uncommitted: bool = ..., name: _Optional[str] = ...) -> None: ...
+    held: bool
+    def __init__(self, incarnation: _Optional[str] = ..., stream: _Optional[str] = ..., substreams: _Optional[_Iterable[int]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., starts: _Optional[_Iterable[_Union[SubstreamStart, _Mapping]]] = ..., through: _Optional[int] = ..., uncommitted: bool = ..., name: _Optional[str] = ..., held: bool = ...) -> None: ...
 
 class FollowReply(_message.Message):
     __slots__ = ("begun", "messages", "through")

@@ -86,7 +86,7 @@ def test_a_query_whose_hold_was_dropped_does_not_go_on(chain: Chain, log: shared
     """Also where nothing came since: nothing keeps what it has not read (DESIGN-LOG §12)."""
     chain.publish(5)
     chain.run(reads={"name": "pay"}, change=lambda frame: frame.select("key", "value"))
-    log.drop_hold("spark.pay")
+    log.drop_hold("@query:pay")
     with pytest.raises(PySparkException, match="was dropped"):
         chain.run(reads={"name": "pay"}, change=lambda frame: frame.select("key", "value"))
 

@@ -120,7 +120,7 @@ def test_a_micro_batch_that_is_planned_again_has_the_same_rows(
     found = [row for rows in (*first.values(), *second.values()) for row in rows]
     assert sorted(found) == _wanted(log)
     # What it has not read stays in the log.
-    held = {each.tag: each.place[0] for each in log.holds("spark.q")}
+    held = {each.tag: each.place[0] for each in log.holds("@query:q")}
     assert len(held) == 3
     assert all(0 < lsn <= found[-1][1] for lsn in held.values())
 
@@ -160,12 +160,12 @@ def test_holds_are_not_moved_with_each_of_many_micro_batches(
             log.publish("orders", f"a{number}")
             offsets.append(reader.latestOffset(offsets[-1]))
             reader.commit(offsets[-1])
-            held.append(log.holds("spark.q")[0].place[0])
+            held.append(log.holds("@query:q")[0].place[0])
             now_s[0] += 0.4
         assert held == [offsets[at]["lsn"] for at in (1, 1, 1, 3)]
         now_s[0] += 1.0
         assert reader.latestOffset(offsets[-1]) == offsets[-1]
-        assert log.holds("spark.q")[0].place[0] == offsets[-1]["lsn"]
+        assert log.holds("@query:q")[0].place[0] == offsets[-1]["lsn"]
 
 
 def test_a_query_waits_for_a_log_that_does_not_answer(
@@ -193,7 +193,7 @@ def test_a_query_waits_for_a_log_that_does_not_answer(
         assert reader.latestOffset(end) == end
         monkeypatch.undo()
         assert [row["value"] for row in rows] == [b"a"]
-        assert log.holds("spark.q")[0].place[0] == end["lsn"]
+        assert log.holds("@query:q")[0].place[0] == end["lsn"]
 
 
 def test_a_query_that_was_away_for_longer_than_messages_are_kept_is_told_what_to_do(
@@ -214,7 +214,7 @@ def test_a_query_that_was_away_for_longer_than_messages_are_kept_is_told_what_to
         assert reader.partitions(begun, end)
         log.trim()
         assert named.latestOffset(kept) == end
-        log.forget_hold("spark.q")
+        log.forget_hold("@query:q")
         log.trim()
         with pytest.raises(TrimmedLog, match="new checkpoint") as told:
             reader.latestOffset(begun)

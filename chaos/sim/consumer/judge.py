@@ -20,7 +20,9 @@ from chaos.sim.consumer.stage import chained, read_first
 from chaos.sim.log.onlooker import Asked
 from chaos.sim.log.oracle import committed
 from sharedlog._core.commit import Commit
+from sharedlog._core.consumer.names import hold_name, producer_name
 from sharedlog._core.entry import Row, read_row
+from sharedlog._core.holds import hold_key
 from sharedlog.v1 import sharedlog_pb2
 
 __all__ = ["Judge"]
@@ -218,16 +220,16 @@ class Judge:
             return
         for new in commit.entries[-1:]:
             entry = read_row(Row(1, new.body, new.tags, 0))
-            owner, _, tag = entry.name.removeprefix("consumer/").partition("/")
-            ours = entry.name.startswith("consumer/") and owner == CONSUMER
-            if ours and entry.seq > self._cast.database.seq(tag):
+            outputs = producer_name(CONSUMER, "")
+            tag = entry.name.removeprefix(outputs)
+            if entry.name.startswith(outputs) and entry.seq > self._cast.database.seq(tag):
                 self._broken(
                     "early", f"{asked.process.name} publishes {tag} {entry.seq}: not committed"
                 )
 
     def _see_holds(self, asked: Asked, commit: Commit) -> None:
         """T7: what a hold says is done has its effects."""
-        prefix = f"hold/consumer.{CONSUMER}/"
+        prefix = hold_key(hold_name(CONSUMER), "")
         for put in commit.puts:
             tag = put.key.removeprefix(prefix)
             if put.value is None or tag not in TAGS or not put.key.startswith(prefix):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from chaos.sim.log.series import Delivered
 from sharedlog._core.entry import Entry, EntryKind, Row, read_row
+from sharedlog._core.names import NameKind, owner_of
 from sharedlog._core.producers import NewMessage
 
 __all__ = ["Delivered", "Oracle", "Outcome", "committed", "merged"]
@@ -167,7 +168,7 @@ class Oracle:
                 continue
             seq, at = last.get(entry.name, (0, 0))
             # Of a store that was put back from a backup: it goes on with its numbers.
-            begun = not seq and entry.name.startswith("deadletters/")
+            begun = not seq and owner_of(entry.name)[0] is NameKind.LETTERS
             if entry.last_lsn != at and entry.seq != seq + 1 and not begun:
                 self.broken("named", f"LSN {entry.lsn} is {entry.name} {entry.seq} behind {seq}")
             last[entry.name] = entry.seq, entry.last_lsn

@@ -266,10 +266,10 @@ class Judge:
         for put in commit.puts:
             kind, _, rest = put.key.partition("/")
             name, _, tag = rest.partition("/")
-            parts = name.split(".")
-            if kind != "hold" or parts[0] != PLAYER or put.value is None:
+            parts = name.split(":")
+            if kind != "hold" or parts[:2] != ["@player", PLAYER] or put.value is None:
                 continue
-            target, number = self._targets[parts[1]], int(parts[2])
+            target, number = self._targets[parts[2]], int(parts[3])
             position = put.value[_HOLD_BYTES:].decode().partition("@")[0]
             if not position or target.restores:
                 continue

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from chaos.sim.log.oracle import committed
 from sharedlog._core.entry import EntryKind, Row, read_row
+from sharedlog._core.names import NameKind, own_name
 from sharedlog.v1 import sharedlog_pb2
 
 __all__ = [
@@ -19,7 +20,7 @@ __all__ = [
     "skipped_for_operators",
 ]
 
-_LETTERS = "deadletters/"
+_LETTERS = own_name(NameKind.LETTERS, "")
 
 
 class Message(NamedTuple):
@@ -58,7 +59,7 @@ def dead_letters(rows: Sequence[Row]) -> Letters:
     for row in rows:
         entry = read_row(row)
         if entry.kind is EntryKind.COMMITTED and entry.name.startswith(_LETTERS):
-            _, store, _, number, stream, substream = entry.name.split("/")
+            store, _, number, stream, substream = entry.name.removeprefix(_LETTERS).split("/")
             key = (store.partition(".")[0], int(number), f"{stream}/{substream}")
             found.setdefault(key, []).append(body_of(body_of(entry.message)))
     return found
@@ -71,7 +72,7 @@ def skipped_for_operators(rows: Sequence[Row]) -> list[tuple[str, int, str, str]
         entry = read_row(row)
         if entry.kind is not EntryKind.COMMITTED or not entry.name.startswith(_LETTERS):
             continue
-        _, store, _, number, stream, substream = entry.name.split("/")
+        store, _, number, stream, substream = entry.name.removeprefix(_LETTERS).split("/")
         envelope = sharedlog_pb2.Envelope.FromString(entry.message)
         said = {each.name: each.value.decode() for each in envelope.headers}
         if said["by"] != "rule":

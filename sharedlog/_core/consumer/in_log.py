@@ -25,7 +25,7 @@ from sharedlog._core.entry import EntryKind, committed_bodies
 from sharedlog._core.errors import CorruptLog, HoldMoved, InvalidRequest, NewerFormat
 from sharedlog._core.fences import Fence, check_fence, condition_of, fence_key
 from sharedlog._core.holds import Hold, move, take
-from sharedlog._core.named import Turn, check_producer_name, named_key, once_named, seq_of
+from sharedlog._core.named import Turn, check_any_name, named_key, once_named, seq_of
 from sharedlog._core.position import Position
 from sharedlog._core.publishing import Placed, committing, size_of
 from sharedlog._core.reading import place_at
@@ -64,7 +64,7 @@ class InLog:
         self._incarnation = incarnation
         self._bounds = bounds
         self._producer = producer_name(name, tag)
-        check_producer_name(self._producer)
+        check_any_name(self._producer)
         self._travelling = Travelling(self._producer, draw)
         self._fence = Fence("", 0)
         # The checkpoint as the log has it.

@@ -44,7 +44,7 @@ from sharedlog._core.holds import hold_key
 from sharedlog._core.named import (
     Turn,
     append_named,
-    check_producer_name,
+    check_any_name,
     decide_named,
     highest_of,
 )
@@ -113,7 +113,7 @@ class InStore:
         self._tag = tag
         self._incarnation = incarnation
         self._producer = producer_name(name, tag)
-        check_producer_name(self._producer)
+        check_any_name(self._producer)
         self._travelling = Travelling(self._producer, draw)
         self._fence = Fence("", 0)
         # What it owes, where it need not be read from the checkpoint.

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from sharedlog._core.names import NameKind, own_name
+
 # Before a consumer's name: the tags of what shards change of their states.
 CHANGES = "*changes/"
 
 
 def hold_name(name: str) -> str:
     """Return the name of a consumer's holds."""
-    return f"consumer.{name}"
+    return own_name(NameKind.CONSUMER, name)
 
 
 def producer_name(name: str, tag: str) -> str:
     """Return the name under which a shard's outputs are appended."""
-    return f"consumer/{name}/{tag}"
+    return own_name(NameKind.CONSUMER, name, tag)
 
 
 def state_key(name: str, tag: str, what: str) -> str:

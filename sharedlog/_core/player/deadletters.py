@@ -16,6 +16,7 @@ from sharedlog._core.errors import LogForked, TrimmedLog
 from sharedlog._core.fences import Fence
 from sharedlog._core.following import read_some
 from sharedlog._core.named import Turn, append_named, highest_of, named_key, seq_of
+from sharedlog._core.names import NameKind, own_name
 from sharedlog._core.player.indexes import Unconfirmed
 from sharedlog._core.position import Position
 from sharedlog._core.producers import Appended
@@ -27,7 +28,7 @@ from sharedlog._core.streams import substream_of, tag_of
 
 SCHEMA = "sharedlog.v1.Envelope"
 # What the names begin with under which dead letters are appended.
-PRODUCERS = "deadletters/"
+PRODUCERS = own_name(NameKind.LETTERS, "")
 _HEADERS = {"player", "target", "tag", "position", "number", "reason", "by"}
 _NAME_CHARS, _CONTENT_BYTES = 180, 16
 # Of a header's value.

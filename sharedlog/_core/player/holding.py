@@ -8,11 +8,13 @@ from typing import NamedTuple
 from sharedlog._core.catalog import Stream, find_stream, hold_retention_us
 from sharedlog._core.errors import HoldMoved
 from sharedlog._core.following import Moment, find_starts
-from sharedlog._core.holds import Hold, all_holds, move, take
+from sharedlog._core.holds import Hold, all_holds, check_held, move, take
+from sharedlog._core.names import NameKind, own_name
 from sharedlog._core.player.deadletters import first_of
 from sharedlog._core.position import Position
 from sharedlog._core.steps import Rule
 from sharedlog._core.streams import tag_of
+from sharedlog._core.whole import read_trimmed
 
 
 class Follows(NamedTuple):
@@ -24,7 +26,7 @@ class Follows(NamedTuple):
 
 def hold_name(player: str, target: str, number: int) -> str:
     """Return the name of the holds of a target's index."""
-    return f"{player}.{target}.{number}"
+    return own_name(NameKind.PLAYER, player, target, number)
 
 
 def streams_of(names: Iterable[str]) -> Rule[list[Stream]]:
@@ -60,7 +62,7 @@ def move_holds(
 ) -> Rule[dict[str, Hold]]:
     """Move a target's holds to what it has acknowledged, or renew them; return the holds.
 
-    Raises ``TrimmedLog`` if an operator dropped one.
+    Raises ``TrimmedLog`` if an operator dropped one, or it was removed.
     """
     places: dict[str, Position | None] = {}
     for tag, hold in held.items():
@@ -75,7 +77,11 @@ def move_holds(
         return (yield from move(held, places, now_us))
     except HoldMoved:
         # Another player of this name was further on.
-        return {each.tag: each for each in (yield from all_holds(name))}
+        found = {each.tag: each for each in (yield from all_holds(name))}
+        trimmed = yield from read_trimmed()
+        for tag, hold in held.items():
+            check_held(found.get(tag), hold, trimmed)
+        return found
 
 
 def _tags(stream: Stream) -> list[str]:

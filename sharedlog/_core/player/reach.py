@@ -18,6 +18,7 @@ from sharedlog._core.fences import fence_key
 from sharedlog._core.holds import HOLDS, hold_key
 from sharedlog._core.incarnation import INCARNATION
 from sharedlog._core.named import named_key
+from sharedlog._core.names import NameKind, own_name
 from sharedlog._core.player.deadletters import PRODUCERS
 from sharedlog._core.player.rows import check_part, row_key
 from sharedlog._core.whole import TRIMMED
@@ -48,9 +49,8 @@ class Reach:
         duty = f"player/{player}"
         self._fence = fence_key(f"*{duty}")
         self._beat = f"duty/{duty}"
-        self._prefixes = (
-            (row_key(player, "", "")[:-1], hold_key(f"{player}.", "")[:-1]) if player else ()
-        )
+        rows, holds = row_key(player, "", ""), hold_key(own_name(NameKind.PLAYER, player, ""), "")
+        self._prefixes = (rows[:-1], holds[:-1]) if player else ()
 
     def check_get(self, keys: Iterable[str]) -> None:
         """Judge what is read of keys."""

@@ -275,7 +275,7 @@ def test_a_store_that_was_restored_is_told(tmp_path):
     with pytest.raises(sharedlog.StoreWentBack):
         drain(world.consumer())
     # Also where the hold does not tell it: it lags behind the store by half a second.
-    world.log.forget_hold("consumer.billing")
+    world.log.forget_hold("@consumer:billing")
     with pytest.raises(sharedlog.StoreWentBack, match="of its outputs"):
         drain(world.consumer())
     assert len(world.log.read("invoices", 0)) + len(world.log.read("invoices", 1)) == sum(
@@ -291,7 +291,7 @@ def test_a_store_without_outputs_that_was_restored_is_told(tmp_path):
     world.database.file.unlink()
     with pytest.raises(sharedlog.StoreWentBack, match="has nothing"):
         drain(world.consumer())
-    world.log.forget_hold("consumer.billing")
+    world.log.forget_hold("@consumer:billing")
     drain(world.consumer())
     with closing(world.connect()) as connection:
         copy = connection.serialize()

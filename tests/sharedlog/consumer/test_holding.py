@@ -42,7 +42,7 @@ def test_all_shards_holds_are_moved_in_one_commit(tmp_path):
             work.round()
         assert [len(each) for each in moved] == [8]
         done = {tag: own.shard.checkpoint.position for tag, own in work._own.items()}
-        holds = world.log.holds("consumer.billing")
+        holds = world.log.holds("@consumer:billing")
         assert {each.tag: each.position for each in holds} == done
 
 
@@ -68,7 +68,7 @@ class _Holds:
         carry_out(self.engine, move_holds(done, now_us))
 
     def places_held(self):
-        return [each.position for each in carry_out(self.engine, all_holds("consumer.c"))]
+        return [each.position for each in carry_out(self.engine, all_holds("@consumer:c"))]
 
 
 def test_a_successor_of_one_shard_keeps_no_other_s_hold_back():
@@ -89,6 +89,6 @@ def test_a_hold_is_renewed_where_its_shard_stands_still():
     first, second = holds.take(0), holds.take(1)
     still, later = holds.places[0][0], 100 + RETENTION_US // 4 + 1
     holds.move(Done(first, still), Done(second, holds.places[1][3]), now_us=later)
-    found = carry_out(holds.engine, all_holds("consumer.c"))
+    found = carry_out(holds.engine, all_holds("@consumer:c"))
     assert [each.renewed_us for each in found] == [later, later]
     assert holds.places_held() == [still, holds.places[1][3]]

@@ -178,7 +178,7 @@ def test_an_operator_who_forgets_a_consumer_rolls_back_what_it_has_pending(tmp_p
     url = f"sqlite:///{tmp_path / 'log.db'}"
     world = World(tmp_path, orders=1, copies=3, url=url, substreams=1)
     killed_before_the_marker(world)
-    assert main(["forget", url, "consumer/billing/orders/0", "--yes"]) == ExitCode.DONE
+    assert main(["forget", url, "@consumer:billing:orders/0", "--yes"]) == ExitCode.DONE
     assert not world.log._engine.scan(OPEN)
     with pytest.raises(sharedlog.LogForked, match="was rolled back"):
         drain(world.consumer())
@@ -198,8 +198,8 @@ def test_a_restored_store_whose_marker_is_in_the_log_goes_on(tmp_path):
     restored(world, copy)
     with pytest.raises(sharedlog.StoreWentBack):
         drain(world.consumer())
-    assert main(["holds", url, "--forget", "consumer.billing", "--yes"]) == ExitCode.DONE
-    assert main(["forget", url, "consumer/billing/orders/0", "--yes"]) == ExitCode.DONE
+    assert main(["holds", url, "--forget", "@consumer:billing", "--yes"]) == ExitCode.DONE
+    assert main(["forget", url, "@consumer:billing:orders/0", "--yes"]) == ExitCode.DONE
     drain(world.consumer())
     world.order(2)
     drain(world.consumer())

@@ -244,7 +244,7 @@ def test_a_shard_that_changes_nothing_holds_nothing_back(monkeypatch):
     assert (bool(changed.since), unchanged.since) == (True, 0)
 
     def held():
-        holds = {each.tag: each.lsn for each in world.log.holds("consumer.billing")}
+        holds = {each.tag: each.lsn for each in world.log.holds("@consumer:billing")}
         return holds[changed.tag], holds[unchanged.tag]
 
     def pass_time():
@@ -450,12 +450,12 @@ def test_a_consumer_that_is_forgotten_begins_anew(tmp_path):
     drain(world.consumer())
     bills = world.bills()
     for substream in range(2):
-        name = f"consumer/billing/orders/{substream}"
+        name = f"@consumer:billing:orders/{substream}"
         assert main(["forget", url, name, "--yes"]) == ExitCode.DONE
     assert not world.log._engine.scan("state/")
     with pytest.raises(sharedlog.StoreWentBack):
         drain(world.consumer())
-    assert main(["holds", url, "--forget", "consumer.billing", "--yes"]) == ExitCode.DONE
+    assert main(["holds", url, "--forget", "@consumer:billing", "--yes"]) == ExitCode.DONE
     drain(world.consumer())
     assert world.bills() == bills
     world.log.close()

@@ -47,9 +47,9 @@ def test_a_store_that_was_restored_goes_on_by_the_documented_commands(tmp_path, 
     restored(world, copy)
     with pytest.raises(sharedlog.StoreWentBack):
         drain(world.consumer())
-    assert main(["holds", url, "--forget", "consumer.billing", "--yes"]) == ExitCode.DONE
+    assert main(["holds", url, "--forget", "@consumer:billing", "--yes"]) == ExitCode.DONE
     for substream in range(2):
-        name = f"consumer/billing/orders/{substream}"
+        name = f"@consumer:billing:orders/{substream}"
         assert main(["forget", url, name, "--yes"]) == ExitCode.DONE
     before = sum(len(world.log.read("invoices", each)) for each in range(2))
     assert drain(world.consumer()) == 2
@@ -71,12 +71,12 @@ def test_a_log_that_lost_its_outputs_is_told_before_a_handler_runs(tmp_path):
     drain(world.consumer())
     world.order(3)
     for substream in range(2):
-        world.log.forget(f"consumer/billing/orders/{substream}")
+        world.log.forget(f"@consumer:billing:orders/{substream}")
     bills = world.bills()
     with pytest.raises(sharedlog.LogForked, match="the name alone was forgotten"):
         drain(world.consumer())
     assert world.bills() == bills
-    world.log.forget_hold("consumer.billing")
+    world.log.forget_hold("@consumer:billing")
     drain(world.consumer())
     assert world.bills() == world.expected()
 

@@ -30,7 +30,7 @@ def test_it_consumes_what_comes_until_it_is_closed(tmp_path):
     threads[1].join(20)
     world.check()
     assert not [each for each in threads if each.is_alive()]
-    assert len(world.log.holds("consumer.billing")) == 2
+    assert len(world.log.holds("@consumer:billing")) == 2
 
 
 def test_handlers_get_what_they_asked_for(tmp_path):
@@ -95,14 +95,14 @@ def test_what_it_has_done_is_trimmed_and_nothing_else(tmp_path):
     consumer = sharedlog.Consumer(world.log, "quick", ["short"], world.database.url)
     consumer.on("short", bytes)(lambda *_: None)
     assert consumer.once() == 1
-    holds = world.log.holds("consumer.quick")
+    holds = world.log.holds("@consumer:quick")
     assert [each.lsn for each in holds] == [1, 1]
     again = sharedlog.Consumer(world.log, "quick", ["short"], world.database.url)
     again.on("short", bytes)(lambda *_: None)
     for each in range(3):
         world.log.publish("short", f"{each}", key="a")
     assert again.once() == 3
-    assert {each.lsn for each in world.log.holds("consumer.quick")} == {4}
+    assert {each.lsn for each in world.log.holds("@consumer:quick")} == {4}
 
 
 def test_who_published_may_wait_until_it_is_consumed(tmp_path):

@@ -45,7 +45,7 @@ def order(world, key, count):
 
 def owed_by(commit, substream):
     """Whether a commit appends the outputs of a substream."""
-    name = f"named/consumer/billing/orders/{substream}"
+    name = f"named/@consumer:billing:orders/{substream}"
     return any(put.key == name for put in commit.puts)
 
 

@@ -12,6 +12,7 @@ from sharedlog._core.errors import (
     TrimmedLog,
 )
 from sharedlog._core.holds import BEGINNING, END, all_holds, drop, forget, hold_key, move, take
+from sharedlog._core.player.holding import move_holds
 from sharedlog._core.position import Position
 from sharedlog._core.producers import append
 from sharedlog._core.trim import Committers, trim
@@ -131,6 +132,26 @@ def test_who_held_what_an_operator_dropped_learns_what_it_lost(engine):
     with pytest.raises(TrimmedLog):
         carry_out(engine, move(held, {"s/0": positions[2]}, 2))
     assert taken(engine, BEGINNING)["s/0"].lsn == 10
+
+
+@pytest.mark.parametrize("end", [drop, forget])
+def test_each_step_on_a_hold_that_is_gone_is_an_error(engine, end):
+    """Dropped or removed: moved, renewed, begun again, or passed by another player (L6)."""
+    positions = [position for position, _ in read(engine)]
+    starts = {"s/0": 1, "s/1": 1}
+    held = carry_out(engine, take("me", starts, INCARNATION, 100, 50))
+    carry_out(engine, end("me", ["s/1"]))
+    further = carry_out(engine, move(held, {"s/0": positions[5]}, 110))
+    for step in (
+        move(held, {"s/1": None}, 110),
+        move_holds("me", held, {}, 1000),
+        # Another player was further on with the other one.
+        move_holds("me", held, {"s/0": positions[2]}, 100),
+        take("me", starts, INCARNATION, 110, 50, held=True),
+    ):
+        with pytest.raises(TrimmedLog, match="on s/1 was dropped"):
+            carry_out(engine, step)
+    assert carry_out(engine, move_holds("me", further, {}, 111)) == further
 
 
 def test_a_new_hold_below_what_is_whole_is_refused(engine):

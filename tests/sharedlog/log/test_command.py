@@ -20,6 +20,8 @@ from sharedlog._core import envelope as envelopes
 from sharedlog._core.commit import Commit, NewEntry, Put
 from sharedlog._core.entry import EntryKind, ProducerDecision, body_of
 from sharedlog._core.errors import LogFull
+from sharedlog._core.holds import BEGINNING, take
+from sharedlog._core.names import NameKind, own_name
 from sharedlog._core.producers import NewMessage, append, grant
 from sharedlog._core.query.joining import join
 from sharedlog._core.query.state import Ticket, draw_plan
@@ -330,16 +332,15 @@ def test_what_cannot_be_done_is_one_line_and_a_code(filled, url, run, tmp_path):
 def test_queries_are_listed_abandoned_and_forgotten(log, url, run, told):
     """What each committed last, what it has pending, and how far it has read (§16)."""
     log.stream("s", 1)
-    with log.follow("s", name="spark.q") as follower:
-        log.publish("s", "x")
-        follower.poll()
+    log.publish("s", "x")
+    log._run(take(own_name(NameKind.QUERY, "q"), {"s/0": BEGINNING}, log.incarnation, 1, 1))
     ticket = Ticket("q", "id", "run", log._run(draw_plan()), 0)
     task = log._run(grant_task(log._run(join(ticket)), ticket, TOKEN))
     log._run(pend_task(task, 1, [NewMessage(envelopes.pack("y", None, None, 0), ("s/0",))], []))
     (one,) = told("queries", url)
     assert (one["name"], one["state"], one["batch"], one["tasks"]) == ("q", "open", None, 1)
     assert one["lag"] == 2 - one["read"]
-    assert "spark" not in run("queries", url)[1]
+    assert "@query" not in run("queries", url)[1]
     assert run("queries", url, "--abandon", "q")[0] == ExitCode.USAGE
     (one,) = told("queries", url, "--abandon", "q", "--yes")
     assert (one["state"], one["tasks"], one["undone"]) == ("abandoned", 0, 1)

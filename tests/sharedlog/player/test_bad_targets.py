@@ -96,7 +96,7 @@ def test_a_log_that_was_trimmed_too_far_stops_its_target(house, log):
     with_hold.close()
     publish(log, 10, 10)
     # An operator let go of what it had not taken, and that was removed.
-    log.forget_hold("player.shop.0")
+    log.forget_hold("@player:player:shop:0")
     assert log._run(trim(Committers(), 10**17, 0)).rows > 10
     publish(log, 5, 20)
     player = house.player(declared(fake))
@@ -346,7 +346,7 @@ def test_a_player_with_a_wrong_clock_delivers_all_the_same(house, log, monkeypat
     fake.store.wait_for(lambda: len(fake.store.done) == 40)
     assert in_order(log, fake.store)
     last = max(each.position.lsn for number in range(2) for each in log.read("orders", number))
-    house.wait_for(lambda: last in {each.lsn for each in log.holds("player.shop.0")})
+    house.wait_for(lambda: last in {each.lsn for each in log.holds("@player:player:shop:0")})
 
 
 class _Clock:

@@ -132,7 +132,7 @@ def test_a_replay_while_a_target_is_asked_is_of_its_own_index() -> None:
 
     numbers, names, stopped = asyncio.run(scenario())
     assert numbers == [0, 1]
-    assert names == ["deadletters/store/log/0/orders/0"]
+    assert names == ["@deadletters:store/log/0/orders/0"]
     assert not stopped
 
 

@@ -266,7 +266,7 @@ def test_a_target_takes_a_log_anew(house, log, sharedlog_command):
     ]
     fake.store.wait_for(lambda: len(fake.store.done) == 20 + len(behind))
     assert sorted(fake.store.bodies()[20:]) == sorted(each.text for each in behind)
-    house.wait_for(lambda: {each.name for each in log.holds()} == {"player.shop.1"})
+    house.wait_for(lambda: {each.name for each in log.holds()} == {"@player:player:shop:1"})
 
 
 def test_what_is_not_there_is_said(house, log, sharedlog_command):

@@ -401,12 +401,12 @@ def test_a_dropped_hold_stops_its_target_alone(house, log):
     publish(log, 5)
     for fake in (one, two):
         fake.store.wait_for(lambda store=fake.store: len(store.done) == 5)
-    house.wait_for(lambda: all(each.position for each in log.holds("player.one.0")))
-    log.drop_hold("player.one.0")
+    house.wait_for(lambda: all(each.position for each in log.holds("@player:player:one:0")))
+    log.drop_hold("@player:player:one:0")
     publish(log, 5, 5)
     assert house.wait_for_state(player, "stopped", "one").stopped.why == "TRIMMED"
     last = max(each.position.lsn for number in range(2) for each in log.read("orders", number))
-    house.wait_for(lambda: last in {each.lsn for each in log.holds("player.two.0")})
+    house.wait_for(lambda: last in {each.lsn for each in log.holds("@player:player:two:0")})
     assert len(two.store.done) == 10
 
 

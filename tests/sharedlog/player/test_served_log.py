@@ -79,8 +79,10 @@ def test_what_is_there_and_what_comes_is_delivered(house, log, remote, streams):
     last = {number: log.read("orders", number)[-1].position.lsn for number in range(2)}
     house.wait_for(
         lambda: (
-            [each.tag for each in log.holds("player.shop.0") if each.position is not None]
-            and all(each.lsn >= last[int(each.tag[-1])] for each in log.holds("player.shop.0"))
+            [each.tag for each in log.holds("@player:player:shop:0") if each.position is not None]
+            and all(
+                each.lsn >= last[int(each.tag[-1])] for each in log.holds("@player:player:shop:0")
+            )
         )
     )
 
@@ -269,7 +271,7 @@ def test_a_right_to_play_is_read_from_the_file():
 
 
 FENCE = ("fence/*player/shop", (5).to_bytes(8, "big"))
-LETTER = "deadletters/store/log/0/orders/0"
+LETTER = "@deadletters:store/log/0/orders/0"
 
 
 def letter(name=LETTER, tags=("deadletters/0", "deadletters/*"), producer=0):
@@ -287,7 +289,7 @@ def buried(*entries, conditions=(FENCE, (f"named/{LETTER}", None)), puts=()):
     [
         Commit((), (Put("player/other/told/a", b"x"),)),
         Commit((), (Put("player/shopper/told/a", b"x"),)),
-        Commit((), (Put("hold/shopper.a.0/orders/0", b"x"),)),
+        Commit((), (Put("hold/@player:shopper:a:0/orders/0", b"x"),)),
         Commit((), (Put("producer/1", b"x"),)),
         Commit((), (Put("trimmed", b"x"),)),
         Commit((), (Put("player/shop/told/a", b"x", term_s=1.0),)),
@@ -302,10 +304,10 @@ def buried(*entries, conditions=(FENCE, (f"named/{LETTER}", None)), puts=()):
         Commit((Condition(*FENCE),), (), (letter(),)),
         buried(letter(), conditions=((f"named/{LETTER}", None),)),
         buried(),
-        buried(letter("deadletters/other")),
+        buried(letter("@deadletters:other")),
         buried(letter(producer=3)),
         buried(NewEntry(b"\xff", ("deadletters/0",))),
-        buried(letter(), puts=(Put("named/deadletters/b", b"x", Stamp.LAST),)),
+        buried(letter(), puts=(Put("named/@deadletters:b", b"x", Stamp.LAST),)),
         buried(letter(), puts=(Put("named/mine", b"x", Stamp.LAST),)),
     ],
 )
@@ -322,7 +324,7 @@ def test_what_a_player_writes_is_in_its_reach():
     counted = [(7).to_bytes(8, "big"), (8).to_bytes(8, "big")]
     conditions = [Condition("holds", counted[0]), Condition(*FENCE), Condition("stream/a", None)]
     puts = [
-        *(Put("player/shop/told/a", b"x"), Put("hold/shop.a.0/orders/0", b"x")),
+        *(Put("player/shop/told/a", b"x"), Put("hold/@player:shop:a:0/orders/0", b"x")),
         *(Put("duty/player/shop", None), Put("holds", counted[1]), Put(*FENCE)),
         Put("stream/a", b"x"),
     ]

@@ -9,12 +9,18 @@ import grpc
 import pytest
 
 import sharedlog
+from sharedlog._core.consumer.names import hold_name as consumer_hold
+from sharedlog._core.consumer.names import producer_name
+from sharedlog._core.holds import BEGINNING, hold_key, take
+from sharedlog._core.outbox import NO_CHAIN, Box, Mark
+from sharedlog._core.player.deadletters import Whose
+from sharedlog._core.player.holding import hold_name as player_hold
 from sharedlog._core.verifying import Verifier
 from sharedlog._service.followers import Followers
 from sharedlog._service.settings import AccessRule, ServerLimits, ServerSettings
 from sharedlog._wire.refusals import error_of
 from sharedlog.v1 import log_pb2 as pb
-from sharedlog.v1 import log_pb2_grpc
+from sharedlog.v1 import log_pb2_grpc, steps_pb2, steps_pb2_grpc
 from sharedlog.v1.sharedlog_pb2 import Envelope, Span
 from tests.helpers.waiting import until
 from tests.sharedlog.served import served
@@ -322,6 +328,126 @@ def test_who_has_no_right_does_nothing(behind):
         with closing(Raw(server.address, behind.incarnation, TOKENS["boss"].decode())) as raw:
             assert raw.ask("Retire", producer=pb.Producer(id=mine.id)).highest_seq == 1
             assert [raw.ask("ForgetNamed", name="shop-1").highest_seq for _ in range(2)] == [7, 0]
+
+
+def step_that_removes(player, hold):
+    """A player's step, as bytes of its own making."""
+    put = steps_pb2.StepPut(key=hold_key(hold, "s/0"))
+    return steps_pb2.CommitStep(player=player, puts=[put])
+
+
+CONSUMER, PLAYER = consumer_hold("billing"), player_hold("shop", "mail", 0)
+OUTPUTS = producer_name("billing", "s/0")
+LETTERS = Whose("shop", "mail", "store", "log", 0).producer("s/0")
+OUTBOX = Box("shop", "id", "", Mark(0, NO_CHAIN), Mark(0, NO_CHAIN)).producer
+# Who has these rights, and what it may do under which of the log's own names; nothing else.
+OWNERS = {
+    "names": (AccessRule("", "names", publish=("*",), follow=("*",), names=("*",)), ()),
+    "shop*": (AccessRule("", "shop*", publish=("*",), follow=("*",), names=("shop*",)), ()),
+    "play": (AccessRule("", "play", publish=("*",), follow=("*",), play=("consumer", "b*")), ()),
+    "mine": (AccessRule("", "mine", follow=("*",), play=("shop",)), (PLAYER,)),
+    "consume": (
+        AccessRule("", "consume", publish=("*",), follow=("*",), consume=("bill*",)),
+        (CONSUMER, OUTPUTS),
+    ),
+    "others": (AccessRule("", "others", publish=("*",), follow=("*",), consume=("shop",)), ()),
+}
+
+
+@pytest.mark.parametrize("who", OWNERS)
+def test_names_of_one_kind_are_not_reached_by_the_rights_to_another(behind, who):
+    """Holds and producers of consumers, players, outboxes; dead letters by no name at all (L8)."""
+    rule, own = OWNERS[who]
+    settings = ServerSettings(allow=(rule,))
+    for name in (CONSUMER, PLAYER):
+        behind._run(take(name, {"s/0": BEGINNING, "s/1": BEGINNING}, behind.incarnation, 1, 1))
+    before = behind.holds(), behind._engine.scan("named/")
+    with (
+        served(behind, settings=settings, tokens={who: TOKEN}) as server,
+        closing(Raw(server.address, behind.incarnation, TOKEN.decode())) as raw,
+    ):
+
+        def allowed(method, **fields):
+            try:
+                raw.ask(method, **fields)
+            except sharedlog.NotAllowed:
+                return False
+            return True
+
+        for name in (CONSUMER, PLAYER):
+            places = [pb.Done(idle_through=1)]
+            for method, fields in (
+                ("Follow", {"stream": "s", "name": name}),
+                ("MoveHold", {"stream": "s", "name": name, "done": places}),
+                ("ListHolds", {"name": name}),
+            ):
+                assert allowed(method, **fields) is (name in own), (method, name)
+            assert not allowed("EndHolds", name=name, forget=True)
+            steps = steps_pb2_grpc.StepsStub(raw.channel)
+            for player in ("consumer", "b", "shop"):
+                step = step_that_removes(player, name)
+                step.incarnation = behind.incarnation
+                if (player, name) == ("shop", PLAYER):
+                    continue
+                with pytest.raises(grpc.RpcError) as refused:
+                    steps.Commit(step, timeout=20, metadata=raw.metadata)
+                assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+        assert [each[:4] for each in behind.holds()] == [each[:4] for each in before[0]]
+        for name in (OUTPUTS, LETTERS, OUTBOX):
+            named = pb.Named(name=name, seq=1, content=TOKEN)
+            assert allowed("GetNamed", name=name) is (name in own), name
+            assert allowed("Append", named=named, messages=[message()]) is (name in own), name
+        assert set(behind._engine.scan("named/")) == {f"named/{each}" for each in own} - {
+            f"named/{CONSUMER}",
+            f"named/{PLAYER}",
+        }
+
+
+def test_no_users_name_is_one_of_the_logs_own(raw, behind):
+    """Nor are the parts of one read otherwise: where a name ends is not guessed (L8)."""
+    own = {CONSUMER, PLAYER, OUTPUTS, LETTERS, OUTBOX}
+    for name in own:
+        with pytest.raises(sharedlog.InvalidRequest):
+            behind.follow("s", name=name)
+        with pytest.raises(sharedlog.InvalidRequest):
+            behind.producer(name)
+        with pytest.raises(sharedlog.InvalidRequest):
+            behind.raise_fence(name)
+        with pytest.raises(sharedlog.InvalidRequest):
+            raw.ask("RaiseFence", name=name)
+    # What holds and producers were named by before kinds.
+    for name in ("consumer.billing", "shop.mail.0", "spark.q"):
+        with behind.follow("s", name=name) as follower:
+            follower.poll()
+        assert {each.name for each in behind.holds()} == {name}
+        behind.forget_hold(name)
+    for name in ("@consumer:a:b", "@consumer:", "@consumer:a/b", "@player:a:b", "@other:a", "@a"):
+        with pytest.raises(sharedlog.InvalidRequest):
+            behind.holds(name)
+        with pytest.raises(sharedlog.InvalidRequest):
+            raw.ask("ListHolds", name=name)
+        with pytest.raises(sharedlog.InvalidRequest):
+            raw.ask("Follow", stream="s", name=name)
+    for name in ("@consumer:", "@query:a", "@player:a:b:0", "@transactions", "@consumer:a b"):
+        with pytest.raises(sharedlog.InvalidRequest):
+            raw.ask("GetNamed", name=name)
+
+
+def test_a_follower_that_goes_on_makes_no_hold_that_was_removed(behind):
+    """It is told, as of one that was dropped, also where its connection broke meanwhile (L6)."""
+    behind.publish("s", b"a", key="k")
+    with (
+        served(behind) as server,
+        sharedlog.open(f"grpc://{server.address}") as log,
+        log.follow("s", name="n") as follower,
+    ):
+        assert next(follower).value == b"a"
+        server.stop()
+        behind.forget_hold("n")
+        server.start()
+        with pytest.raises(sharedlog.TrimmedLog, match="was dropped"):
+            next(follower)
+        assert behind.holds() == []
 
 
 def test_followers_beyond_the_bound_are_refused_and_those_that_left_make_room(behind):

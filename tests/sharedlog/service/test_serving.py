@@ -305,6 +305,7 @@ def test_settings_are_read_whole_or_refused():
         token = "shop"
         publish = ["orders"]
         names = ["shop-*"]
+        consume = ["billing"]
         [[allow]]
         peer = "dns:ops.example"
         admin = true
@@ -312,7 +313,13 @@ def test_settings_are_read_whole_or_refused():
     )
     assert found.limits == ServerLimits(followers=7, stalled_s=1.5)
     assert found.allow == (
-        AccessRule("", "shop", publish=("orders",), names=("shop-*",)),
+        AccessRule(
+            "",
+            "shop",
+            publish=("orders",),
+            names=("shop-*",),
+            consume=("billing",),
+        ),
         AccessRule(peer="dns:ops.example", admin=True),
     )
     for text in (
@@ -322,6 +329,7 @@ def test_settings_are_read_whole_or_refused():
         "[limits]\nfollowers = -1",
         "[limits]\nfollowers = true",
         "[[allow]]\npublish = 'orders'",
+        "[[allow]]\nconsume = 'billing'",
         "[[allow]]\nadmin = 1",
         "[[allow]]\nstream = []",
         "[allow]\nadmin = true",
