@@ -8,7 +8,6 @@ Needs the extra ``rifl-grpc[examples]``. Run it: ``python -m examples.http_front
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import secrets
 import tempfile
@@ -29,6 +28,7 @@ from chaos.faulty_path import FaultyPath
 from examples.bank.ledger import Ledger, create_books
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
 from examples.checking import expect
+from examples.recipes.customers import key_of
 from examples.wrap_server import UnluckyBank
 
 # The draft's statuses: no key, a key used for something else, still in progress.
@@ -45,10 +45,7 @@ def front(channel: rifl.Channel) -> Flask:
         if "Idempotency-Key" not in request.headers:
             return jsonify(error="an Idempotency-Key is needed"), MISSING
         try:
-            # The account is part of the key: customers do not share a namespace. No separator is
-            # safe between two texts of others, and together they may be too long: a hash is not.
-            named = json.dumps([request.json["account"], request.headers["Idempotency-Key"]])
-            key = rifl.key(hashlib.sha256(named.encode()).digest())
+            key = key_of(request.json["account"], request.headers["Idempotency-Key"])
             payment = bank_pb2.DepositRequest(reference="web", **request.json)
             receipt = stub.Deposit(payment, timeout=10, metadata=[key])
         except rifl.core.BadHeader as error:

@@ -194,11 +194,19 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
         yield Reader(stack, tmp_path)
 
 
-def _client(reader: Reader, connected: str, unknown: str) -> None:
+def _client(reader: Reader, connected: str, unknown: str, token: str) -> None:
     reader.run(connected)
     reader.serve()
     reader.run(unknown)
     assert reader.bank.deposits == ["rent"]
+    asked: list[None] = []
+    with reader.run(token, service_token=lambda: asked.append(None))["channel"] as channel:
+        channel.session.open()
+        mine = [("authorization", "Bearer mine")]
+        request = bank_pb2.DepositRequest(reference="tip", account="alice", cents=5)
+        bank_pb2_grpc.BankStub(channel).Deposit(request, timeout=20, metadata=mine)
+    assert asked
+    assert reader.bank.deposits == ["rent", "tip"]
 
 
 def _batches(reader: Reader, batch: str) -> None:

@@ -2,5 +2,5 @@
 
 - ``gunicorn_front`` with ``gunicorn_conf``, ``fastapi_front``, ``django_front``, ``celery_task``:
   the recipes, one a file.
-- ``bank_server``: what they call; ``web_process``: one of them as a process.
+- ``customers``: keys that customers choose; ``bank_server``: what they call; ``web_process``: one of them as a process.
 """

@@ -21,6 +21,7 @@ import rifl.aio
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
 from examples.checking import expect
 from examples.recipes.bank_server import unlucky_bank
+from examples.recipes.customers import key_of
 from examples.recipes.web_process import post, serving
 
 
@@ -50,15 +51,22 @@ async def deposit(
     receipt = await request.app.state.bank.Deposit(
         bank_pb2.DepositRequest(reference="web", **payment.model_dump()),
         timeout=10,
-        metadata=[rifl.key(idempotency_key)],
+        metadata=[key_of(payment.account, idempotency_key)],
     )
     return {"entry": receipt.entry}
 
 
-@app.exception_handler(rifl.core.PayloadMismatch)
-async def reused(request: Request, error: Exception) -> JSONResponse:
-    """Answer a key that was used for another payment."""
-    return JSONResponse({"error": "this key was used for another payment"}, 422)
+@app.exception_handler(rifl.CallError)
+async def failed(request: Request, error: rifl.CallError) -> JSONResponse:
+    """Say whether the customer is to try again, under the same key."""
+    if error.reason == "PAYLOAD_MISMATCH":
+        return JSONResponse({"error": "this key was used for another payment"}, 422)
+    if error.outcome in (rifl.Outcome.EXECUTED, rifl.Outcome.REPLAYED):
+        return JSONResponse({"error": error.details()}, 409)  # the bank's own answer
+    if error.reason in ("OUTCOME_UNKNOWN", "NOT_YOURS"):
+        # The same at each retry: an operator has to settle it, or to mend the secret.
+        return JSONResponse({"error": "we are looking at this payment"}, 500)
+    return JSONResponse({"error": "try again"}, 503)
 
 
 def main() -> None:

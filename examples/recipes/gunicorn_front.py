@@ -15,6 +15,7 @@ import rifl
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
 from examples.checking import expect
 from examples.recipes.bank_server import unlucky_bank
+from examples.recipes.customers import key_of
 from examples.recipes.web_process import post, serving
 
 app = Flask(__name__)
@@ -33,8 +34,9 @@ def disconnect() -> None:
 @app.post("/deposits")
 def deposit() -> tuple[Response, int]:
     """Pay in once for each Idempotency-Key."""
-    key = rifl.key(request.headers["Idempotency-Key"])
-    payment = bank_pb2.DepositRequest(reference="web", **request.get_json())
+    body = request.get_json()
+    key = key_of(body["account"], request.headers["Idempotency-Key"])
+    payment = bank_pb2.DepositRequest(reference="web", **body)
     stub = bank_pb2_grpc.BankStub(app.extensions["rifl"])
     receipt = stub.Deposit(payment, timeout=10, metadata=[key])
     return jsonify(entry=receipt.entry, worker=os.getpid()), 200

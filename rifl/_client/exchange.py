@@ -70,7 +70,7 @@ class Exchange(ABC):
         # Whether the caller, or the end of the channel, cancelled it.
         self.given_up = False
         self._ended = False
-        # The caller's, whoever sends an attempt: interceptors find whose call it is there.
+        # The caller's: in it each attempt is sent, and interceptors find whose call it is.
         self._context = contextvars.copy_context()
         self._last: Status | None = None
         self._events: OneByOne[Callable[[], None]] = OneByOne()
