@@ -18,7 +18,7 @@ It is private, and imports none of them.
 - ``plaintext``: which connections secrets stay off.
 - ``options``: of several commands.
 - ``texts``: what others said, as people are shown it.
-- ``pings``: options of gRPC servers that permit clients to ping.
+- ``pings``: options of gRPC servers: clients may ping, and have so many connections.
 - ``tls``: of commands that listen, and certificates that are read again.
 - ``urls``: splits the URLs of servers; ``servers``: what they all have in common.
 - ``sqlite``, ``postgres``, ``redis``: one layer for all that keep something there.

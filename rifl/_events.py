@@ -31,6 +31,10 @@ EVENTS = {
               "A refusal that shows a bug in a caller or a deployment. Each reason is written at "
               "most once in ten seconds; `left_out` more were not.",
               "Look the reason up: docs/reference/api/errors.md#reasons.", "today"),
+        Event("calls_without_message", "warning", "calls source",
+              "The server ended so many calls that opened and sent no message, the last one from "
+              "this address. Written at most once a minute.",
+              "If it repeats, find out who that is, and block the address.", "today"),
         Event("options_not_taken", "error", "methods hint",
               "A service whose proto declares policies was added without them: its methods are not "
               "deduplicated.",

@@ -117,7 +117,7 @@ ARROWS: dict[str, set[str]] = {
     # It runs the handlers of servers whose calls rifl deduplicates.
     "sharedlog._target": {
         *("sharedlog._core", "sharedlog._wire", "sharedlog.v1"),
-        *("rifl._grpc.certificates", "rifl._server.local_calls"),
+        *("rifl._grpc", "rifl._server.local_calls"),
     },
     "sharedlog._cli": {"sharedlog"},
     "sharedlog._remote": {
@@ -516,7 +516,7 @@ def test_no_finalizer_is_new() -> None:
 # and nothing takes it that a signal's handler, a finalizer or a logging handler can call.
 PLAIN_LOCKS = {
     # Servers': calls come by other threads. ``drain``, ``statistics`` and ``close`` take none.
-    *("rifl._server", "rifl._stores", "lease_server", "curp._replica"),
+    *("rifl._grpc", "rifl._server", "rifl._stores", "lease_server", "curp._replica"),
     *("sharedlog._service", "sharedlog._target", "sharedlog._player"),
     # Of threads of ours, or of Spark's tasks, alone.
     *("sharedlog._aio", "sharedlog.spark"),

@@ -17,7 +17,7 @@ import grpc
 
 from _rifl_ground.exits import ExitCode
 from _rifl_ground.log import get_logger
-from _rifl_ground.pings import SERVER_OPTIONS
+from _rifl_ground.pings import OWN_SERVER_OPTIONS
 from _rifl_ground.plaintext import is_loopback
 from _rifl_ground.signals import taken_signals, told_at
 from _rifl_ground.tls import ServedCertificate
@@ -26,6 +26,7 @@ from curp._replica import Replica, Tuning
 from curp._replica.engine_at_start import open_at_start
 from curp.log._errors import LogUnavailable, may_pass
 from curp.log._opening import group_of
+from rifl._grpc.entrance import EntranceInterceptor, ServiceThreads
 
 _log = get_logger("curp.replica")
 _GRACE_S = 1.0
@@ -128,9 +129,11 @@ def serve(
         ending.callback(replica.close)
         server = grpc.server(
             ThreadPoolExecutor(options.threads),
-            interceptors=[replica.interceptor()],
-            # Two replicas on one port would each get some of the calls.
-            options=(*SERVER_OPTIONS, ("grpc.so_reuseport", 0)),
+            interceptors=[
+                EntranceInterceptor(ServiceThreads("curp-calls", options.threads)),
+                replica.interceptor(),
+            ],
+            options=OWN_SERVER_OPTIONS,
         )
         names: Any = _Names(server)
         for factory, add in found:

@@ -15,6 +15,7 @@ from _rifl_ground.log import get_logger
 from curp._group_token import may_change, tokens_of
 from curp.v1 import curp_pb2 as pb
 from lease_server._tokens import peer_bound
+from rifl._grpc.entrance import MESSAGE_S, EnteredService, ServiceThreads, entrance_of
 from rifl._leases.peer import peer_of
 from rifl._server import aio, sync
 from rifl._server.reply import Reply
@@ -68,11 +69,13 @@ def add_group_service(
     peer_property: str | None = None,
     group_token: str | Sequence[str] | None = None,
     open_group: bool = False,
+    message_s: float = MESSAGE_S,
 ) -> None:
     """Serve ``curp.v1.Group`` from ``group`` on a sync or aio server, before it starts.
 
     ``group_token``: changes are refused (NOT_YOURS) without it; None: they are open to callers
     of this machine, and with ``open_group`` to all, but for new witnesses.
+    ``message_s``: how long a call's message may take on a ``grpc.server``.
     """
     tokens = tokens_of(group_token)
 
@@ -128,25 +131,36 @@ def add_group_service(
         "Transfer": (pb.TransferRequest, transfer),
         "FinalizeUpgrade": (pb.FinalizeUpgradeRequest, finalize),
     }
-    if isinstance(server, grpc.aio.Server):
-        pool = ThreadPoolExecutor(_THREADS, "curp-group")
-    else:
-        pool = None
     # What never waits for the log does not wait for threads either that do, nor for those
     # of the server's pool.
-    answering = ThreadPoolExecutor(_ANSWERING, "curp-status")
+    names = ("curp-status", _ANSWERING), ("curp-group", _THREADS)
     handlers: dict[str, Any] = {}
-    for name, (request, answer) in methods.items():
-        own = answering if name in _FROM_MEMORY else pool
-        behavior: Any
-        if isinstance(server, grpc.aio.Server):
-            behavior = _aio_behavior(request, answer, own)
-        else:
-            behavior = _sync_behavior(request, answer, own)
-        handlers[name] = grpc.unary_unary_rpc_method_handler(
-            behavior, response_serializer=lambda reply: reply.SerializeToString()
-        )
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    service: Any
+    if isinstance(server, grpc.aio.Server):
+        pools = [ThreadPoolExecutor(size, name) for name, size in names]
+        for name, (request, answer) in methods.items():
+            behavior = _aio_behavior(request, answer, pools[name not in _FROM_MEMORY])
+            handlers[name] = grpc.unary_unary_rpc_method_handler(
+                behavior, response_serializer=_serialized
+            )
+        service = grpc.method_handlers_generic_handler(SERVICE, handlers)
+    else:
+        entrance = entrance_of(server)
+        threads = [ServiceThreads(name, size) for name, size in names]
+        for name, (request, answer) in methods.items():
+            handlers[name] = entrance.handler(
+                _sync_behavior(request, answer),
+                threads[name not in _FROM_MEMORY],
+                message_s=message_s,
+                response_serializer=_serialized,
+            )
+        service = EnteredService(SERVICE, handlers)
+    server.add_generic_rpc_handlers((service,))
+
+
+def _serialized(reply: Any) -> bytes:
+    data: bytes = reply.SerializeToString()
+    return data
 
 
 def _answer(kind: Any, answer: Callable[[Any, Any], Any], raw: bytes, context: Any) -> Any:
@@ -157,24 +171,17 @@ def _answer(kind: Any, answer: Callable[[Any, Any], Any], raw: bytes, context: A
     return answer(request, context)
 
 
-def _sync_behavior(
-    kind: Any, answer: Callable[[Any, Any], Any], pool: ThreadPoolExecutor | None
-) -> Any:
+def _sync_behavior(kind: Any, answer: Callable[[Any, Any], Any]) -> Any:
     def behavior(raw: bytes, context: Any) -> Any:
         try:
             return _answer(kind, answer, raw, context)
         except RiflError as error:
             return sync.send(context, Reply(None, error).status())
 
-    if pool is not None:
-        # gRPC's own way to keep a handler out of the server's pool.
-        behavior.experimental_thread_pool = pool  # type: ignore[attr-defined]
     return behavior
 
 
-def _aio_behavior(
-    kind: Any, answer: Callable[[Any, Any], Any], pool: ThreadPoolExecutor | None
-) -> Any:
+def _aio_behavior(kind: Any, answer: Callable[[Any, Any], Any], pool: ThreadPoolExecutor) -> Any:
     async def behavior(raw: bytes, context: Any) -> Any:
         loop = asyncio.get_running_loop()
         try:

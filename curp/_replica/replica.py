@@ -40,6 +40,7 @@ from curp.log._commits import GroupLog
 from curp.observer import GroupObservers, GroupReport
 from curp.v1 import curp_pb2 as pb
 from lease_server import SessionsFrom
+from rifl._grpc.pool import pool_size
 from rifl._leases.service import SERVICE_NAME as LEASES
 from rifl._leases.service import add_lease_service
 from rifl._server.call_engine import KeysFrom
@@ -47,7 +48,6 @@ from rifl._server.health import HealthStatus, add_reflection
 from rifl._server.interceptors import Interceptors
 from rifl._server.outcomes_service import SERVICE as OUTCOMES
 from rifl._server.outcomes_service import add_outcomes_service
-from rifl._server.pool import pool_size
 from rifl._stores.forks import belongs_here
 from rifl.core._serving.bounds import DEFAULT_KEY_RETENTION_S, Bounds
 from rifl.core._serving.policy import Kind, MethodPolicy
@@ -324,6 +324,7 @@ class Replica:
             peer_property=self._callers.peer_property,
             path=PATH,
             sessions_from=self._callers.sessions_from,
+            message_s=self._callers.bounds.max_message_s,
         )
         add_outcomes_service(server, self._engine, self._interceptors.aio.shell)
         add_group_service(
@@ -332,6 +333,7 @@ class Replica:
             peer_property=self._callers.peer_property,
             group_token=self._secrets.group_token,
             open_group=self._secrets.open_group,
+            message_s=self._callers.bounds.max_message_s,
         )
         if isinstance(server, grpc.aio.Server):
             self._services.loop = asyncio.get_running_loop()

@@ -17,7 +17,7 @@ import grpc.aio
 
 from _rifl_ground.exits import failed
 from _rifl_ground.log import get_logger, log_to_stderr
-from _rifl_ground.pings import SERVER_OPTIONS
+from _rifl_ground.pings import OWN_SERVER_OPTIONS
 from _rifl_ground.plaintext import is_loopback
 from _rifl_ground.tls import ServedCertificate
 from curp._core.witness_table import WitnessLimits, WitnessTable
@@ -32,6 +32,7 @@ from curp._security import (
 from curp.witness._handlers import WitnessHandlers
 from curp.witness._journal import JournalError, WitnessJournal
 from curp.witness._service import add_witness_service
+from rifl._grpc.aio_entrance import AioEntrance
 
 __all__ = ["main"]
 
@@ -114,8 +115,8 @@ async def _serve(
 
         WitnessCollector(table)
         serve_metrics(arguments.metrics)
-    # Two witnesses on one port would each get some of the records.
-    server = grpc.aio.server(options=(*SERVER_OPTIONS, ("grpc.so_reuseport", 0)))
+    server = grpc.aio.server(options=OWN_SERVER_OPTIONS)
+    AioEntrance().guard(server)
     stop, failed = asyncio.Event(), asyncio.Event()
 
     def fail() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +13,7 @@ from _rifl_ground.log import get_logger
 from curp.witness._handlers import WitnessHandlers
 from curp.witness._refusal import abort
 from lease_server._errors import TooManyRefusals
+from rifl._grpc.shares import Shares
 from rifl._grpc.source import source_of
 from rifl._leases.peer import peer_of
 from rifl.core._shared.errors import NotYours, RiflError
@@ -47,7 +47,7 @@ class RecordStreams:
         self._witness = witness
         self._peer_property = peer_property
         self._stopping = stopping
-        self._open: Counter[bytes | str] = Counter()
+        self._open = Shares(_MAX_STREAMS, _MAX_STREAMS_PER_PEER)
         self._reading: set[asyncio.Task[Any]] = set()
         self._ender: asyncio.Task[None] | None = None
 
@@ -109,18 +109,15 @@ class RecordStreams:
             task.cancel()
 
     def _enter(self, whose: bytes | str) -> bytes | str:
-        if self._open.total() >= _MAX_STREAMS or self._open[whose] >= _MAX_STREAMS_PER_PEER:
+        if not self._open.enter(whose):
             raise TooManyRefusals("too many streams of records; use Record")
         if self._ender is None:
             self._ender = asyncio.get_running_loop().create_task(self._end_all())
-        self._open[whose] += 1
         return whose
 
     def _leave(self, whose: bytes | str) -> None:
-        self._open[whose] -= 1
-        if not self._open[whose]:
-            del self._open[whose]
-        if not self._open and self._ender is not None:
+        self._open.leave(whose)
+        if not len(self._open) and self._ender is not None:
             self._ender.cancel()
             self._ender = None
 

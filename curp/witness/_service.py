@@ -14,6 +14,8 @@ from curp._group_token import may_change, tokens_of
 from curp.witness._handlers import WitnessHandlers
 from curp.witness._record_streams import RecordStreams
 from curp.witness._refusal import abort
+from rifl._grpc.shares import Shares
+from rifl._grpc.source import source_of
 from rifl._leases.peer import peer_of
 from rifl.core._shared.errors import NotYours, RiflError, StoreUnavailable
 
@@ -21,8 +23,8 @@ _log = get_logger("curp.witness")
 
 SERVICE_NAME = "curp.v1.Witness"
 
-# Open streams that only keep their callers' channels awake.
-_MAX_WATCHERS = 10_000
+# Open streams that only keep their callers' channels awake, in all and of one address.
+_MAX_WATCHERS, _MAX_WATCHERS_OF_ONE = 10_000, 1_000
 
 _Context = grpc.aio.ServicerContext[bytes, bytes]
 
@@ -81,7 +83,7 @@ class _Shell:
         self._peer_property = peer_property
         self._on_failure = on_failure
         self._stopping = stopping
-        self._watchers = 0
+        self._watchers = Shares(_MAX_WATCHERS, _MAX_WATCHERS_OF_ONE)
 
     async def record(self, raw: bytes, context: _Context) -> bytes:
         try:
@@ -97,12 +99,12 @@ class _Shell:
         del raw
         await context.send_initial_metadata(())
         # Beyond that a caller's records cost it a little more, and nothing else.
-        if self._watchers < _MAX_WATCHERS:
-            self._watchers += 1
+        source = source_of(context.peer())
+        if self._watchers.enter(source):
             try:
                 await self._stopping.wait()
             finally:
-                self._watchers -= 1
+                self._watchers.leave(source)
         return
         yield b""
 

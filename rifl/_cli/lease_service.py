@@ -19,13 +19,14 @@ import grpc.aio
 from _rifl_ground.exits import CommandRefused, ExitCode, failed
 from _rifl_ground.log import get_logger, log_to_stderr
 from _rifl_ground.options import add_url
-from _rifl_ground.pings import SERVER_OPTIONS
+from _rifl_ground.pings import OWN_SERVER_OPTIONS
 from _rifl_ground.threads import in_thread
 from _rifl_ground.tls import ServedCertificate, add_tls_options, wrong_options
 from lease_server._authority import TERM_S
 from lease_server._sessions import SessionsFrom
 from lease_server._shared_authority import SharedAuthority
 from lease_server._storage import SharedLeaseStorage
+from rifl._grpc.aio_entrance import AioEntrance
 from rifl._leases.requests import GrantTerms
 from rifl._leases.service import add_lease_service
 from rifl._stores.opening import open_lease_storage
@@ -113,7 +114,8 @@ def _open_storage(url: str) -> SharedLeaseStorage:
 async def _serve(
     arguments: argparse.Namespace, authority: SharedAuthority, certificate: ServedCertificate
 ) -> None:
-    server = grpc.aio.server(options=SERVER_OPTIONS)
+    server = grpc.aio.server(options=OWN_SERVER_OPTIONS)
+    AioEntrance().guard(server)
     add_lease_service(
         server,
         authority,

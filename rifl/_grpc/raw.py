@@ -22,7 +22,7 @@ class RawAnswer:
         self.data = data
 
 
-_data = attrgetter("data")
+answer_data = attrgetter("data")
 
 
 def raw_handler(
@@ -30,5 +30,5 @@ def raw_handler(
 ) -> Any:
     """Return the handler of a method that takes bytes and returns a ``RawAnswer``."""
     if request_streaming:
-        return grpc.stream_unary_rpc_method_handler(behavior, None, _data)
-    return grpc.unary_unary_rpc_method_handler(behavior, None, _data)
+        return grpc.stream_unary_rpc_method_handler(behavior, None, answer_data)
+    return grpc.unary_unary_rpc_method_handler(behavior, None, answer_data)

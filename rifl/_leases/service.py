@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any, NoReturn
@@ -16,7 +15,9 @@ from lease_server._authority import Authority
 from lease_server._errors import StorageUnavailable, TooManyClients, TooManyRefusals
 from lease_server._sessions import SessionsFrom
 from lease_server.v1 import lease_server_pb2 as pb
-from rifl._grpc.raw import RawAnswer, raw_handler
+from rifl._grpc.entrance import MESSAGE_S, EnteredService, ServiceThreads, entrance_of
+from rifl._grpc.raw import RawAnswer, answer_data
+from rifl._grpc.shares import Shares
 from rifl._grpc.source import source_of
 from rifl._grpc.status import rich_status
 from rifl._leases.peer import peer_of
@@ -60,6 +61,7 @@ def add_lease_service(
     executor: Executor | None = None,
     path: str = "",
     sessions_from: SessionsFrom | str = SessionsFrom.AUTHENTICATED,
+    message_s: float = MESSAGE_S,
 ) -> None:
     """Serve ``lease_server.v1.LeaseServer`` from ``authority`` on this server.
 
@@ -78,8 +80,10 @@ def add_lease_service(
 
     Nothing here waits for the server's handlers: renewals have threads of their own, and
     ``executor`` runs what may block on the storage (None: one with up to 16 threads).
-    Interceptors that replace handlers by their own functions defeat that on a
-    ``grpc.server``; they must leave this service alone.
+    A call whose message does not come within ``message_s`` (``grpc.server``) is cancelled, or
+    before, if so many wait that it has to make room for another. Interceptors that replace
+    handlers by their own functions defeat both on a ``grpc.server``; they must leave this
+    service alone.
 
     ``path``: what clients load to send their calls by (see ``GrantReply``).
     ``sessions_from``: who may open sessions on a channel without an authenticated peer.
@@ -94,12 +98,14 @@ def add_lease_service(
         terms = terms.with_heartbeat(pb.HEARTBEAT_STREAM)
         requests = LeaseRequests(authority, terms, SessionsFrom(sessions_from))
         pool = executor or ThreadPoolExecutor(_STORAGE_THREADS, "lease-storage")
-        streams = _Streams(max_streams, max_streams_per_peer)
+        streams = Shares(max_streams, max_streams_per_peer)
         handlers = _AioShell(requests, peer_property, streams, pool).handlers()
     elif isinstance(server, grpc.Server):
         terms = terms.with_heartbeat(pb.HEARTBEAT_UNARY)
         requests = LeaseRequests(authority, terms, SessionsFrom(sessions_from))
-        handlers = _sync_handlers(requests, peer_property, executor)
+        handlers = _sync_handlers(server, requests, peer_property, executor, message_s)
+        server.add_generic_rpc_handlers((EnteredService(SERVICE_NAME, handlers),))
+        return
     else:
         raise TypeError(f"neither a grpc.Server nor a grpc.aio.Server: {type(server)!r}")
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE_NAME, handlers),))
@@ -113,14 +119,20 @@ def status_of(error: RiflError) -> grpc.Status:
 
 
 def _sync_handlers(
-    requests: LeaseRequests, peer_property: str | None, executor: Executor | None
+    server: grpc.Server,
+    requests: LeaseRequests,
+    peer_property: str | None,
+    executor: Executor | None,
+    message_s: float,
 ) -> dict[str, Any]:
-    # gRPC's own way to keep a handler out of the server's pool, where a client that is alive
-    # would expire behind handlers that hang.
-    storage = executor or ThreadPoolExecutor(_STORAGE_THREADS, "lease-storage")
-    renewals = ThreadPoolExecutor(_STORAGE_THREADS if requests.blocks else 1, "lease-renewals")
+    entrance = entrance_of(server)
+    # Not the server's pool, where a client that is alive would expire behind handlers that hang.
+    storage = ServiceThreads("lease-storage", _STORAGE_THREADS, executor)
+    renewals = ServiceThreads("lease-renewals", _STORAGE_THREADS if requests.blocks else 1)
 
-    def handler(answer: _Answer, pool: Executor = storage, *, sourced: bool = False) -> Any:
+    def handler(
+        answer: _Answer, threads: ServiceThreads = storage, *, sourced: bool = False
+    ) -> Any:
         def behave(raw: bytes, context: grpc.ServicerContext) -> RawAnswer:
             try:
                 where = (source_of(context.peer()),) if sourced else ()
@@ -128,8 +140,9 @@ def _sync_handlers(
             except RiflError as error:
                 context.abort_with_status(status_of(error))
 
-        behave.experimental_thread_pool = pool  # type: ignore[attr-defined]
-        return raw_handler(behave)
+        return entrance.handler(
+            behave, threads, message_s=message_s, response_serializer=answer_data
+        )
 
     # KeepAlive is left out: gRPC then answers UNIMPLEMENTED without a pool thread.
     return {
@@ -141,27 +154,6 @@ def _sync_handlers(
     }
 
 
-class _Streams:
-    """How many heartbeat streams are open, in all and of each peer. One thread."""
-
-    def __init__(self, most: int, most_of_one: int) -> None:
-        self._most = most
-        self._most_of_one = most_of_one
-        self._open: Counter[bytes | str] = Counter()
-
-    def enter(self, whose: bytes | str) -> None:
-        """Count one more; raises TooManyRefusals."""
-        if self._open.total() >= self._most or self._open[whose] >= self._most_of_one:
-            raise TooManyRefusals("too many heartbeat streams; use Renew")
-        self._open[whose] += 1
-
-    def leave(self, whose: bytes | str) -> None:
-        """Count one less."""
-        self._open[whose] -= 1
-        if not self._open[whose]:
-            del self._open[whose]
-
-
 class _AioShell:
     """The handlers for one ``grpc.aio`` server; used on its event loop only."""
 
@@ -169,7 +161,7 @@ class _AioShell:
         self,
         requests: LeaseRequests,
         peer_property: str | None,
-        streams: _Streams,
+        streams: Shares,
         executor: Executor,
     ) -> None:
         self._requests = requests
@@ -206,8 +198,10 @@ class _AioShell:
         whose: bytes | str | None = None
         try:
             peer = peer_of(context, self._peer_property)
-            self._streams.enter(peer or source_of(context.peer()))
-            whose = peer or source_of(context.peer())
+            opener = peer or source_of(context.peer())
+            if not self._streams.enter(opener):
+                raise TooManyRefusals("too many heartbeat streams; use Renew")
+            whose = opener
             # Not by ``requests``: its generator took a tenth of a renewal's processor time.
             read: Callable[[], Awaitable[Any]] = context.read
             try:

@@ -14,7 +14,7 @@ A call arrives at ``interceptors``; ``sync`` or ``aio`` drives the rules for it,
 
 The user's objects and functions:
 
-- ``deduplicator``: ``rifl.Deduplicator``; ``declarations`` of methods, ``sweeper``, ``pool``
+- ``deduplicator``: ``rifl.Deduplicator``; ``declarations`` of methods, ``sweeper``
 - ``recording``, ``transactions``: ``rifl.record`` and ``rifl.transaction``
 - ``shutdown``: ``rifl.serve_until_signal``; ``store_release`` what follows it
 - ``health``: gRPC health and reflection

@@ -20,6 +20,7 @@ from _rifl_ground.owned_lock import OwnedLock
 from _rifl_ground.threads import in_thread
 from lease_server import SessionsFrom, StorageUnavailable, open_authority
 from lease_server._authority import TERM_S
+from rifl._grpc.pool import pool_size
 from rifl._leases.service import SERVICE_NAME as LEASES
 from rifl._leases.service import add_lease_service
 from rifl._server.call_engine import CallEngine, KeysFrom
@@ -35,7 +36,6 @@ from rifl._server.interceptors import Interceptors
 from rifl._server.local_calls import LocalCalls
 from rifl._server.outcomes_service import SERVICE as OUTCOMES
 from rifl._server.outcomes_service import add_outcomes_service
-from rifl._server.pool import pool_size
 from rifl._server.store_release import StoreRelease
 from rifl._server.sweeper import ClientSweeper
 from rifl._stores import RecordCodec, StoreUnreachable, UnsupportedStore, open_store
@@ -216,6 +216,7 @@ class Deduplicator:
             window=self._bounds.client_window,
             peer_property=self._peer_property,
             sessions_from=self._sessions_from,
+            message_s=self._bounds.max_message_s,
         )
         add_outcomes_service(server, self._engine, self._interceptors.aio.shell)
 

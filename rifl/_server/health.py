@@ -10,7 +10,14 @@ import grpc
 import grpc.aio
 
 from _rifl_ground.owned_lock import OneByOne
+from rifl._grpc.entrance import EnteredServer, ServiceThreads
+from rifl._grpc.shares import Shares
+from rifl._grpc.source import source_of
 
+# What anybody may open and keep, in all and of one address, on each server.
+WATCHES, _WATCHES_OF_ONE = 1000, 100
+_THREADS = 2
+_TOO_MANY = grpc.StatusCode.RESOURCE_EXHAUSTED, "too many watches are open: ask with Check"
 _Setter = Callable[[Sequence[str], bool], object]
 
 
@@ -41,10 +48,13 @@ class HealthStatus:
         def status(serving: bool) -> Any:
             return statuses.SERVING if serving else statuses.NOT_SERVING
 
+        shares = Shares(WATCHES, _WATCHES_OF_ONE)
         servicer: Any
         if isinstance(server, grpc.aio.Server):
             loop = asyncio.get_running_loop()
             servicer = health.aio.HealthServicer()
+            servicer.Watch = _shared_aio(servicer.Watch, shares)
+            added: Any = server
 
             async def set_all(named: Sequence[str], serving: bool) -> None:
                 for name in named:
@@ -57,13 +67,15 @@ class HealthStatus:
             setter: _Setter = set_soon
         else:
             servicer = health.HealthServicer()
+            servicer.Watch = _shared(servicer.Watch, shares)
+            added = EnteredServer(server, ServiceThreads("rifl-health", _THREADS))
 
             def set_now(named: Sequence[str], serving: bool) -> None:
                 for name in named:
                     servicer.set(name, status(serving))
 
             setter = set_now
-        health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+        health_pb2_grpc.add_HealthServicer_to_server(servicer, added)
         self._changed(lambda: self._add(names, setter))
 
     def set(self, serving: bool) -> None:
@@ -95,6 +107,35 @@ class HealthStatus:
             setter((name,), serving)
 
 
+def _shared(watch: Callable[..., Any], shares: Shares) -> Callable[..., Any]:
+    def shared(request: Any, context: Any, *send: Any) -> Any:
+        source = source_of(context.peer())
+        if not shares.enter(source):
+            context.abort(*_TOO_MANY)
+        if not context.add_callback(lambda: shares.leave(source)):
+            # It has ended meanwhile.
+            shares.leave(source)
+            return iter(())
+        return watch(request, context, *send)
+
+    # gRPC's own way to answer without a thread that waits.
+    shared.experimental_non_blocking = True  # type: ignore[attr-defined]
+    return shared
+
+
+def _shared_aio(watch: Callable[..., Any], shares: Shares) -> Callable[..., Any]:
+    async def shared(request: Any, context: Any) -> None:
+        source = source_of(context.peer())
+        if not shares.enter(source):
+            await context.abort(*_TOO_MANY)
+        try:
+            await watch(request, context)
+        finally:
+            shares.leave(source)
+
+    return shared
+
+
 def add_reflection(server: grpc.Server | grpc.aio.Server, services: Sequence[str]) -> None:
     """Host gRPC reflection for the services, and for itself."""
     try:
@@ -103,4 +144,8 @@ def add_reflection(server: grpc.Server | grpc.aio.Server, services: Sequence[str
         raise ImportError(
             "gRPC reflection needs the extra: pip install 'rifl-grpc[health]'"
         ) from error
-    reflection.enable_server_reflection((*services, reflection.SERVICE_NAME), server)
+    if isinstance(server, grpc.Server):
+        added: Any = EnteredServer(server, ServiceThreads("rifl-reflection", _THREADS))
+    else:
+        added = server
+    reflection.enable_server_reflection((*services, reflection.SERVICE_NAME), added)

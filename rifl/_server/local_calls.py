@@ -124,6 +124,11 @@ class LocalCalls:
             self._engine.policies.add(method, None)
         self._interceptors.host(server, methods)
 
+    @property
+    def max_message_s(self) -> float:
+        """How long a call's message may take (``rifl.Bounds``)."""
+        return self._engine.bounds.max_message_s
+
     def policy(self, method: str) -> MethodPolicy | None:
         """How a method is declared; None: its calls do not happen once."""
         return self._engine.policies.find(method)

@@ -7,6 +7,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from rifl._grpc.entrance import EnteredService, ServiceThreads, entrance_of
 from rifl._server import aio, sync
 from rifl._server.call_engine import CallEngine
 from rifl._server.reply import Reply
@@ -20,6 +21,8 @@ from rifl.core._shared.identity import check_key
 from rifl.v1 import rifl_pb2
 
 SERVICE = "rifl.v1.Outcomes"
+# Each may wait for a call that runs.
+_THREADS = 16
 # What a call that never arrived is settled by.
 RESOLUTION = MethodPolicy()
 
@@ -27,13 +30,15 @@ RESOLUTION = MethodPolicy()
 def add_outcomes_service(server: Any, engine: CallEngine, aio_shell: aio.AioShell) -> None:
     """Serve ``rifl.v1.Outcomes`` on a sync or aio server, before it starts."""
     if isinstance(server, grpc.aio.Server):
-        behavior = aio_resolve(engine, aio_shell)
+        handler: Any = grpc.unary_unary_rpc_method_handler(aio_resolve(engine, aio_shell))
+        service: Any = grpc.method_handlers_generic_handler(SERVICE, {"Resolve": handler})
     else:
-        behavior = _sync_resolve(engine)
-    handler: Any = grpc.unary_unary_rpc_method_handler(behavior)
-    server.add_generic_rpc_handlers(
-        (grpc.method_handlers_generic_handler(SERVICE, {"Resolve": handler}),)
-    )
+        threads = ServiceThreads("rifl-outcomes", _THREADS)
+        handler = entrance_of(server).handler(
+            _sync_resolve(engine), threads, message_s=engine.bounds.max_message_s
+        )
+        service = EnteredService(SERVICE, {"Resolve": handler})
+    server.add_generic_rpc_handlers((service,))
 
 
 def resolution_call(engine: CallEngine, request: bytes, context: Any) -> Call:

@@ -13,12 +13,14 @@ import grpc
 import grpc.aio
 
 from _rifl_ground.log import get_logger
-from _rifl_ground.pings import SERVER_OPTIONS
+from _rifl_ground.pings import OWN_SERVER_OPTIONS
 from _rifl_ground.plaintext import is_loopback
 from _rifl_ground.texts import hides
 from _rifl_ground.threads import in_thread
-from rifl._server.health import HealthStatus, add_reflection
-from sharedlog._core.errors import LogError, LogUnavailable
+from rifl._grpc.aio_entrance import AioEntrance
+from rifl._grpc.entrance import WAITING
+from rifl._server.health import WATCHES, HealthStatus, add_reflection
+from sharedlog._core.errors import LogError, LogUnavailable, QuotaExceeded
 from sharedlog._log.log import Log
 from sharedlog._log.place import Place
 from sharedlog._service.access import Access, Caller
@@ -29,7 +31,7 @@ from sharedlog._service.settings import ServerSettings
 from sharedlog._service.steps import ServedSteps
 from sharedlog._service.tail import Tail
 from sharedlog._wire.methods import MOST_REPLY_BYTES, MOST_REQUEST_BYTES, SERVICE, STEPS
-from sharedlog._wire.refusals import refusal_of
+from sharedlog._wire.refusals import Refusal, refusal_of
 from sharedlog.v1 import log_pb2 as pb
 from sharedlog.v1 import steps_pb2
 
@@ -37,6 +39,8 @@ from sharedlog.v1 import steps_pb2
 _THREADS, _FOLLOWING_THREADS = 64, 8
 # How many calls may be there at once, beside the followers.
 _CALLS = 512
+# Beside them: those that wait for their message, and those that watch its health.
+_KEPT = WAITING + WATCHES
 # How long calls in flight have when it stops.
 GRACE_S = 10.0
 _log = get_logger("sharedlog")
@@ -91,12 +95,11 @@ class LogServer:
                 # A client that is gone without a word gives its followers' places back.
                 ("grpc.keepalive_time_ms", 60_000),
                 ("grpc.http2.max_pings_without_data", 0),
-                *SERVER_OPTIONS,
-                # Two servers on one port would each get some of the calls.
-                ("grpc.so_reuseport", 0),
+                *OWN_SERVER_OPTIONS,
             ),
-            maximum_concurrent_rpcs=_CALLS + limits.followers if limits.followers else None,
+            maximum_concurrent_rpcs=_CALLS + _KEPT + limits.followers if limits.followers else None,
         )
+        AioEntrance(limits.message_s, _too_late).guard(self._server)
         self._server.add_generic_rpc_handlers((self._handlers(), self._step_handlers()))
         if options.health:
             self._health.serve(self._server, (SERVICE,))
@@ -211,8 +214,13 @@ class LogServer:
         except Exception:  # noqa: BLE001 - ours, not the caller's: it may have happened or not
             _log.exception("served_log_failed")
             refused = LogUnavailable("the server failed: its events say why")
-        code, details, metadata = refusal_of(refused)
-        return await context.abort(code, details, metadata)
+        return await context.abort(*refusal_of(refused))
+
+
+def _too_late(text: str) -> Refusal:
+    refused = QuotaExceeded(text)
+    refused.appended = False
+    return refusal_of(refused)
 
 
 class _ClientLeft(Exception):

@@ -26,7 +26,8 @@ class ServerLimits:
     ``caller_unanswered``: calls of one caller in flight; ``caller_steps_per_s``: calls that leave
     something that is never removed (grants, fences, holds); ``stream_bytes_per_s``: what one
     caller publishes to one stream; ``producer_bytes_per_s``: what one producer publishes;
-    ``stalled_s``: how long a follower may read nothing of what waits for it.
+    ``stalled_s``: how long a follower may read nothing of what waits for it; ``message_s``: how
+    long the message of a call may take.
     """
 
     followers: int = 1000
@@ -36,6 +37,7 @@ class ServerLimits:
     stream_bytes_per_s: float = 0.0
     producer_bytes_per_s: float = 0.0
     stalled_s: float = 30.0
+    message_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)

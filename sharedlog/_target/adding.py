@@ -79,7 +79,7 @@ def add_target_to_server(
     if isinstance(server, grpc.aio.Server):
         makers = AioTarget(target).methods()
     else:
-        makers = SyncTarget(target).methods()
+        makers = SyncTarget(target, server).methods()
     calls.host(server, makers)
     if access.is_open:
         _log.warning("target_open", streams=sorted(methods.streams), hint="give a token or peers")

@@ -66,8 +66,7 @@ class AioTarget:
                 return await answer(data, context)
             except (LogError, TargetUnavailable) as error:
                 known = error if isinstance(error, LogError) else LogUnavailable(str(error))
-                refusal = refusal_of(known)
-                await context.abort(refusal.code, refusal.details, refusal.metadata)
+                await context.abort(*refusal_of(known))
                 return None
 
         return behavior

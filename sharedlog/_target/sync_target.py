@@ -9,8 +9,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-import grpc
-
+from rifl._grpc.entrance import (
+    LARGE,
+    ServiceThreads,
+    entrance_of,
+    found,
+)
+from rifl._grpc.pool import pool_of, pool_size
 from rifl._server.local_calls import Attempt, NotFound, RiflError, ServerHandlers
 from sharedlog._core.errors import LogError, LogUnavailable
 from sharedlog._core.position import Position
@@ -62,24 +67,39 @@ from sharedlog.v1 import target_pb2 as pb
 
 # For another batch's handler of the same substream, where the call has no deadline.
 _LONGEST_WAIT_S = 30.0
+# Where the server's pool cannot be found.
+_THREADS = 16
 _Behavior = Callable[[bytes, Any], bytes]
 
 
 class SyncTarget:
     """Answers ``Connect`` and ``DeliverBatch``; a stream would hold a thread of the pool."""
 
-    def __init__(self, target: ServedTarget) -> None:
+    def __init__(self, target: ServedTarget, server: Any) -> None:
         self._target = target
         self._seats: Seats[Any] = Seats(threading.Lock)
+        self._entrance = entrance_of(server)
+        # Handlers run where those of other calls do: the application has prepared these threads.
+        self._threads = ServiceThreads(
+            "sharedlog-target", pool_size(server) or _THREADS, pool_of(server)
+        )
 
     def methods(self) -> dict[str, Callable[[ServerHandlers], Any]]:
         """Return what makes the handler of each method, of what finds others'."""
+        target = self._target
         return {
-            f"/{SERVICE}/Connect": lambda _: _handler(self._guarded(self._connect)),
-            f"/{SERVICE}/DeliverBatch": lambda handlers: _handler(
-                self._guarded(lambda data, context: self._deliver(data, context, handlers))
+            f"/{SERVICE}/Connect": lambda _: self._handler(
+                self._connect, target.calls.max_message_s
+            ),
+            f"/{SERVICE}/DeliverBatch": lambda handlers: self._handler(
+                lambda data, context: self._deliver(data, context, handlers),
+                LARGE * target.calls.max_message_s,
             ),
         }
+
+    def _handler(self, answer: _Behavior, message_s: float) -> Any:
+        behavior = self._guarded(answer)
+        return found(self._entrance.handler(behavior, self._threads, message_s=message_s))
 
     def _guarded(self, answer: _Behavior) -> _Behavior:
         def behavior(data: bytes, context: Any) -> bytes:
@@ -89,7 +109,7 @@ class SyncTarget:
             except (LogError, TargetUnavailable) as error:
                 known = error if isinstance(error, LogError) else LogUnavailable(str(error))
                 refusal = refusal_of(known)
-                context.set_trailing_metadata(refusal.metadata)
+                context.set_trailing_metadata(refusal.trailing_metadata)
                 context.set_code(refusal.code)
                 context.set_details(refusal.details)
                 return b""
@@ -258,7 +278,3 @@ def _committed(step: Await) -> tuple[int, str]:
         except RiflError as error:
             return at, str(error)
     return len(step.committing), ""
-
-
-def _handler(behavior: _Behavior) -> Any:
-    return grpc.unary_unary_rpc_method_handler(behavior)

@@ -61,7 +61,7 @@ class Refusal(NamedTuple):
 
     code: grpc.StatusCode
     details: str
-    metadata: tuple[tuple[str, bytes], ...]
+    trailing_metadata: tuple[tuple[str, bytes], ...]
 
 
 def refusal_of(error: LogError) -> Refusal:

@@ -10,6 +10,8 @@ import pytest
 import trustme
 
 from lease_server.v1 import lease_server_pb2 as pb
+from rifl._grpc.entrance import WAITING
+from tests.helpers.half_open import half_open
 from tests.helpers.waiting import until
 from tests.stores.redis.servers import RedisServer
 
@@ -54,6 +56,10 @@ def test_it_serves_and_stops_cleanly(number, redis):
             )
             other = pb.RenewRequest(client_id=grant.client_id, token=b"x").SerializeToString()
             assert [reply.refused for reply in beat(iter([other]), timeout=20)] == ["NOT_YOURS"]
+            # More half-open calls than wait: the oldest of them makes room.
+            with half_open(target, {"127.0.1.1": [PREFIX + "Grant"] * (WAITING + 1)}) as strangers:
+                until(lambda: strangers.ended > 0, "calls that had to make room")
+                assert strangers.most_streams == 2_000
             process.send_signal(number)
             out, err = process.communicate(timeout=20)
     finally:

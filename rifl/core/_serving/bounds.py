@@ -36,6 +36,9 @@ class Bounds:
     how long its request may be (gRPC's own limit of 4 MiB counts, too); a larger one is
     refused whole, and the client splits it.
 
+    ``max_message_s``: how long the message of a call of rifl's own services may take on a
+    ``grpc.server``, six times as long if it may be above 1 MiB; then the call is cancelled.
+
     Raises ``ValueError`` for invalid bounds.
     """
 
@@ -49,6 +52,7 @@ class Bounds:
     max_total_answer_bytes: int = 1 << 30
     max_batch_items: int = 1000
     max_batch_bytes: int = 4 << 20
+    max_message_s: float = 10.0
 
     def __post_init__(self) -> None:
         for name in (
@@ -64,6 +68,8 @@ class Bounds:
                 raise ValueError(f"{name} must be at least 1")
         if min(self.max_waiters or 0, self.max_aio_waiters, self.max_wait_s) < 0:
             raise ValueError("max_waiters, max_aio_waiters and max_wait_s are not negative")
+        if self.max_message_s <= 0:
+            raise ValueError("max_message_s must be positive")
 
     @property
     def client_window(self) -> int:

@@ -19,7 +19,9 @@ from curp._cli.command import main
 from curp._cli.operator_client import GroupError, OperatorClient
 from curp._cli.serve import find_servicer
 from examples.replicated_bank.load import Load
+from rifl._grpc.entrance import WAITING
 from tests.curp.logs import created
+from tests.helpers.half_open import half_open
 from tests.helpers.ports import free_port
 from tests.helpers.processes import Process, started
 from tests.helpers.waiting import until
@@ -166,6 +168,7 @@ def test_a_group_is_run_looked_at_and_changed_under_load(
     _check_metrics(group, leader, other)
     _check_events(group, leader, other)
     _check_health(group, leader, other)
+    _check_strangers(group)
 
 
 def _check_metrics(group: _Group, before: str, leader: str) -> None:
@@ -222,6 +225,17 @@ def _check_health(group: _Group, before: str, leader: str) -> None:
             (reply,) = stub.ServerReflectionInfo(iter([ask]), timeout=30)
             listed = {service.name for service in reply.list_services_response.service}
             assert {"bank.v1.Bank", "curp.v1.Group"} <= listed
+
+
+def _check_strangers(group: _Group) -> None:
+    """More half-open calls than wait, of the application's methods, too: the oldest makes room."""
+    for address, path in (
+        (group.replicas[0], "/bank.v1.Bank/Deposit"),
+        (group.listed, "/curp.v1.Witness/Record"),
+    ):
+        with half_open(address, {"127.0.1.1": [path] * (WAITING + 1)}) as strangers:
+            until(lambda seen=strangers: seen.ended > 0, "calls that had to make room")
+            assert strangers.most_streams == 2_000
 
 
 def test_what_cannot_be_served_is_said(capsys: pytest.CaptureFixture[str]) -> None:

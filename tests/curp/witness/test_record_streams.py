@@ -132,11 +132,15 @@ async def test_a_stream_without_a_record_is_ended(
     assert await call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-async def test_streams_of_one_peer_have_a_bound(
-    served: _Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One more is refused, and taken again once another ended (DESIGN §9, bounds)."""
+@pytest.fixture
+def two_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most two streams of one peer."""
     monkeypatch.setattr("curp.witness._record_streams._MAX_STREAMS_PER_PEER", 2)
+
+
+@pytest.mark.usefixtures("two_of_one", "served")
+async def test_streams_of_one_peer_have_a_bound(served: _Served) -> None:
+    """One more is refused, and taken again once another ended (DESIGN §9, bounds)."""
 
     async def begin(seq: int) -> Any:
         call = served.open()

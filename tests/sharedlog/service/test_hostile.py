@@ -3,12 +3,15 @@
 import asyncio
 import itertools
 import secrets
+import threading
 from contextlib import closing
 
 import grpc
 import pytest
 
 import sharedlog
+from _rifl_ground.pings import OWN_SERVER_OPTIONS
+from rifl._grpc.entrance import WAITING
 from sharedlog._core.consumer.names import hold_name as consumer_hold
 from sharedlog._core.consumer.names import producer_name
 from sharedlog._core.holds import BEGINNING, hold_key, take
@@ -22,6 +25,7 @@ from sharedlog._wire.refusals import error_of
 from sharedlog.v1 import log_pb2 as pb
 from sharedlog.v1 import log_pb2_grpc, steps_pb2, steps_pb2_grpc
 from sharedlog.v1.sharedlog_pb2 import Envelope, Span
+from tests.helpers.half_open import half_open
 from tests.helpers.waiting import until
 from tests.sharedlog.served import served
 
@@ -112,6 +116,47 @@ def test_a_forged_or_foreign_producer_appends_nothing(raw, behind):
             raw.ask("Retire", producer=forged)
     assert behind._engine.tail() == 1
     assert raw.ask("Retire", producer=other).highest_seq == 1
+
+
+@pytest.mark.parametrize("opened", ["half-open calls", "watches", "reflection"])
+def test_what_strangers_leave_open_takes_no_callers_place(behind, opened, caplog):
+    """More than the server has places for calls: all of it beside them (L8, DESIGN §9)."""
+    path, message = {
+        "half-open calls": ("/sharedlog.v1.Log/Describe", None),
+        "watches": ("/grpc.health.v1.Health/Watch", b""),
+        "reflection": ("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", None),
+    }[opened]
+    settings = ServerSettings(limits=ServerLimits(followers=1))
+    crowd = {"127.0.1.1": [path] * 600} | {f"127.0.1.{i}": [path] for i in range(2, 52)}
+    with (
+        served(behind, settings=settings) as server,
+        closing(Raw(server.address, behind.incarnation)) as raw,
+        half_open(server.address, crowd, renews=False, message=message) as strangers,
+    ):
+        until(lambda: strangers.ended >= 650 - WAITING, "calls that had to make room")
+        for _ in range(3):
+            assert raw.ask("Describe").incarnation == behind.incarnation
+        assert strangers.most_streams == dict(OWN_SERVER_OPTIONS)["grpc.max_concurrent_streams"]
+    # Nor is it the server's failure that they leave.
+    assert "served_log_failed" not in caplog.text
+
+
+def test_a_message_that_does_not_come_is_refused_by_name(behind):
+    """After ``message_s``, as a quota is (L8)."""
+    settings = ServerSettings(limits=ServerLimits(message_s=0.1))
+    over = threading.Event()
+
+    def never():
+        over.wait(10)
+        yield from ()
+
+    with served(behind, settings=settings) as server, grpc.insecure_channel(server.address) as to:
+        with pytest.raises(grpc.RpcError) as refused:
+            to.stream_unary("/sharedlog.v1.Log/Append")(never(), timeout=5)
+        over.set()
+    error = error_of(refused.value)
+    assert isinstance(error, sharedlog.QuotaExceeded)
+    assert error.appended is False
 
 
 def test_seqs_are_held_to_the_rule(raw, behind):
