@@ -17,6 +17,7 @@ It is private, and imports none of them.
 - ``files``: made private, and opened through no link.
 - ``plaintext``: which connections secrets stay off.
 - ``options``: of several commands.
+- ``parsing``: protobuf's messages, counted before they are parsed.
 - ``texts``: what others said, as people are shown it.
 - ``pings``: options of gRPC servers: clients may ping, and have so many connections.
 - ``tls``: of commands that listen, and certificates that are read again.

@@ -139,9 +139,10 @@ def test_a_header_that_is_none_is_a_bad_header(value: bytes) -> None:
         b"\x07" + b"\x0a\x00" * 1_000_000,
         b"\x07\x0a\x01r" + b"\x12\x00" * 1_000_000,
         batch([b"r"], [], range(1_000_000)),
+        batch([b"r"]) + b"\xa2\x06\x00" * 1_000_000,
         batch([b"r" * 5000]),
     ],
-    ids=["items", "a million items", "a million keys", "a million seqs", "bytes"],
+    ids=["items", "a million items", "a million keys", "a million seqs", "unknown", "bytes"],
 )
 def test_a_batch_beyond_its_bounds_is_too_large(body: bytes) -> None:
     """Count and bytes are bounded, whichever field holds them (DESIGN §4, §9)."""

@@ -12,6 +12,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.parsing import parse
 from curp._group_token import may_change, tokens_of
 from curp.v1 import curp_pb2 as pb
 from lease_server._tokens import peer_bound
@@ -165,7 +166,7 @@ def _serialized(reply: Any) -> bytes:
 
 def _answer(kind: Any, answer: Callable[[Any, Any], Any], raw: bytes, context: Any) -> Any:
     try:
-        request = kind.FromString(raw)
+        request: Any = parse(kind, raw)
     except DecodeError:
         raise BadHeader(f"the request is not a {kind.DESCRIPTOR.full_name}") from None
     return answer(request, context)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.parsing import MOST_FIELDS, parse
 from curp._core.conflict_keys import MAX_CONFLICT_KEYS, KeyFinder, recorded_keys
 from curp._core.witness_table import Identity, WitnessTable, WitnessVerdict, log_of_group
 from curp._key_declarations import fields_from_wire
@@ -32,6 +33,8 @@ _MAX_OVERHEAD_BYTES = 8 << 10
 _MAX_RECORDS = 256
 _NO_VERDICT = 0
 _MAX_VERIFIED = 10_000
+# Of what only the group's replicas send.
+_MAX_FIELDS = 200_000
 
 _VERDICTS = {
     verdict: curp_pb2.RecordReply(verdict=int(verdict)).SerializeToString()  # type: ignore[arg-type]
@@ -136,7 +139,7 @@ class WitnessHandlers:
 
     def collect(self, raw: bytes) -> bytes:
         """Answer a CollectRequest."""
-        request = _parse(curp_pb2.CollectRequest, raw)
+        request = _parse(curp_pb2.CollectRequest, raw, _MAX_FIELDS)
         verdict, stuck = self._table.collect(
             request.group, request.configuration, map(_identity, request.synced)
         )
@@ -160,7 +163,7 @@ class WitnessHandlers:
 
     def start(self, raw: bytes) -> bytes:
         """Answer a StartRequest."""
-        request = _parse(curp_pb2.StartRequest, raw)
+        request = _parse(curp_pb2.StartRequest, raw, _MAX_FIELDS)
         group, number = request.group, request.configuration
         secrets, finders = _secrets(request.secrets), _finders(request.methods)
         if not log_of_group(group) or not number:
@@ -216,9 +219,9 @@ class WitnessHandlers:
         return (parsed.client_id, parsed.identity), fingerprint, said
 
 
-def _parse(kind: type[_M], raw: bytes) -> _M:
+def _parse(kind: type[_M], raw: bytes, most: int = MOST_FIELDS) -> _M:
     try:
-        return kind.FromString(raw)
+        return parse(kind, raw, most)
     except DecodeError:
         raise BadHeader(f"the request is not a {kind.DESCRIPTOR.full_name}") from None
 

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from _rifl_ground.parsing import parse
 from lease_server._authority import Authority, Beat
 from lease_server._session_secret import check_secret, not_yours, verifier
 from lease_server._sessions import SessionsFrom
@@ -192,7 +193,7 @@ class LeaseRequests:
 
 def _parse(kind: type[_M], raw: bytes) -> _M:
     try:
-        return kind.FromString(raw)
+        return parse(kind, raw)
     except DecodeError as error:
         raise BadHeader(f"not a {kind.__name__}") from error
 

@@ -7,6 +7,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from _rifl_ground.parsing import parse
 from rifl._grpc.entrance import EnteredService, ServiceThreads, entrance_of
 from rifl._server import aio, sync
 from rifl._server.call_engine import CallEngine
@@ -47,7 +48,7 @@ def resolution_call(engine: CallEngine, request: bytes, context: Any) -> Call:
     Raises ``BadHeader``, ``StoreMismatch``, ``NotYours``, ``LeaseExpired``.
     """
     try:
-        message = rifl_pb2.ResolveRequest.FromString(request)
+        message = parse(rifl_pb2.ResolveRequest, request)
     except Exception:  # noqa: BLE001 - protobuf's classes of error differ by backend
         raise BadHeader("the request is not a rifl.v1.ResolveRequest") from None
     if not message.client_id:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 
+from _rifl_ground.parsing import TooManyFields, parse
 from _rifl_ground.refusals import Outcome
 from rifl._wire.header import MAX_HEADER_BYTES, MAX_RESPONSE_BYTES, fingerprint
 from rifl._wire.records import (
@@ -29,6 +30,8 @@ BATCH_KEY, BATCH_VALUE = "rifl-batch", "1"
 MARK = b"\x07"
 # In front of an answer, which only a rifl client parses.
 REPLY_MARK = b"\x00"
+# Of an item: request, key and seq; and what may be said of them all.
+_ITEM_FIELDS, _FIELDS = 3, 16
 # Tags and lengths of an item's three fields, at most.
 _ITEM_OVERHEAD_BYTES = 24
 _REPLY_OVERHEAD_BYTES = 4096
@@ -117,7 +120,9 @@ def parse_batch(
     if body[:1] != MARK:
         raise BadHeader("the request of a batch begins with 0x07")
     try:
-        batch = rifl_pb2.Batch.FromString(body[1:])
+        batch = parse(rifl_pb2.Batch, body[1:], _ITEM_FIELDS * max_items + _FIELDS)
+    except TooManyFields:
+        raise BatchTooLarge(f"a batch has at most {max_items} items") from None
     except DecodeError:
         raise BadHeader("the request is not a rifl.v1.Batch") from None
     count = len(batch.requests)

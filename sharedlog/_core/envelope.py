@@ -9,6 +9,7 @@ from typing import NamedTuple
 from google.protobuf.message import DecodeError, EncodeError
 from google.protobuf.message import Message as ProtobufMessage
 
+from _rifl_ground.parsing import parse
 from sharedlog._core.arguments import check_whole, shown
 from sharedlog._core.errors import CorruptLog, InvalidRequest, NewerFormat
 from sharedlog.v1 import sharedlog_pb2 as pb
@@ -147,7 +148,7 @@ def unpack(data: bytes) -> pb.Envelope:
 def check(data: bytes) -> pb.Envelope:
     """Read an envelope that a client packed; raises ``InvalidRequest`` if ``pack`` would."""
     try:
-        found = pb.Envelope.FromString(data)
+        found = parse(pb.Envelope, data)
     except DecodeError as error:
         raise InvalidRequest("a message's envelope is none") from error
     if found.version == SEALED_VERSION:

@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.parsing import parse
 from _rifl_ground.pings import OWN_SERVER_OPTIONS
 from _rifl_ground.plaintext import is_loopback
 from _rifl_ground.texts import hides
@@ -20,7 +22,7 @@ from _rifl_ground.threads import in_thread
 from rifl._grpc.aio_entrance import AioEntrance
 from rifl._grpc.entrance import WAITING
 from rifl._server.health import WATCHES, HealthStatus, add_reflection
-from sharedlog._core.errors import LogError, LogUnavailable, QuotaExceeded
+from sharedlog._core.errors import InvalidRequest, LogError, LogUnavailable, QuotaExceeded
 from sharedlog._log.log import Log
 from sharedlog._log.place import Place
 from sharedlog._service.access import Access, Caller
@@ -30,7 +32,13 @@ from sharedlog._service.quotas import Quotas
 from sharedlog._service.settings import ServerSettings
 from sharedlog._service.steps import ServedSteps
 from sharedlog._service.tail import Tail
-from sharedlog._wire.methods import MOST_REPLY_BYTES, MOST_REQUEST_BYTES, SERVICE, STEPS
+from sharedlog._wire.methods import (
+    MOST_FIELDS,
+    MOST_REPLY_BYTES,
+    MOST_REQUEST_BYTES,
+    SERVICE,
+    STEPS,
+)
 from sharedlog._wire.refusals import Refusal, refusal_of
 from sharedlog.v1 import log_pb2 as pb
 from sharedlog.v1 import steps_pb2
@@ -99,7 +107,8 @@ class LogServer:
             ),
             maximum_concurrent_rpcs=_CALLS + _KEPT + limits.followers if limits.followers else None,
         )
-        AioEntrance(limits.message_s, _too_late).guard(self._server)
+        self._entrance = AioEntrance(limits.message_s, _too_late)
+        self._entrance.guard(self._server)
         self._server.add_generic_rpc_handlers((self._handlers(), self._step_handlers()))
         if options.health:
             self._health.serve(self._server, (SERVICE,))
@@ -144,34 +153,32 @@ class LogServer:
         handlers: dict[str, Any] = {}
         described = pb.DESCRIPTOR.services_by_name["Log"].methods_by_name
         for name, answer in self._answers.methods.items():
-            handlers[name] = grpc.unary_unary_rpc_method_handler(
-                self._unary(answer, checked=name != "Describe"),
-                _request(described[name].input_type.name).FromString,
-                _serialized,
-            )
+            kind = getattr(pb, described[name].input_type.name)
+            behavior = self._unary(kind, answer, checked=name != "Describe")
+            handlers[name] = _handler(grpc.stream_unary_rpc_method_handler, behavior)
         for name, stream in (("Read", self._followers.read), ("Follow", self._followers.follow)):
-            handlers[name] = grpc.unary_stream_rpc_method_handler(
-                self._streaming(stream),
-                _request(described[name].input_type.name).FromString,
-                _serialized,
-            )
+            kind = getattr(pb, described[name].input_type.name)
+            following = self._streaming(kind, stream)
+            handlers[name] = _handler(grpc.stream_stream_rpc_method_handler, following)
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
     def _step_handlers(self) -> grpc.GenericRpcHandler:
         described = steps_pb2.DESCRIPTOR.services_by_name["Steps"].methods_by_name
         handlers: dict[str, Any] = {
-            name: grpc.unary_unary_rpc_method_handler(
-                self._unary(answer, checked=True),
-                getattr(steps_pb2, described[name].input_type.name).FromString,
-                _serialized,
+            name: _handler(
+                grpc.stream_unary_rpc_method_handler,
+                self._unary(
+                    getattr(steps_pb2, described[name].input_type.name), answer, checked=True
+                ),
             )
             for name, answer in self._steps.methods.items()
         }
         return grpc.method_handlers_generic_handler(STEPS, handlers)
 
-    def _unary(self, answer: Answer, *, checked: bool) -> Callable[..., Awaitable[Any]]:
-        async def handle(request: Any, context: Any) -> Any:
+    def _unary(self, kind: Any, answer: Answer, *, checked: bool) -> Callable[..., Awaitable[Any]]:
+        async def handle(_: Any, context: Any) -> Any:
             async def act(caller: Caller) -> Any:
+                request = await self._request(kind, context)
                 if checked:
                     self._answers.check_incarnation(request)
                 with self._quotas.calling(caller.name):
@@ -182,10 +189,11 @@ class LogServer:
         return handle
 
     def _streaming(
-        self, stream: Callable[[Any, Caller, Any], Awaitable[None]]
+        self, kind: Any, stream: Callable[[Any, Caller, Any], Awaitable[None]]
     ) -> Callable[..., Awaitable[None]]:
-        async def handle(request: Any, context: Any) -> None:
+        async def handle(_: Any, context: Any) -> None:
             async def act(caller: Caller) -> None:
+                request = await self._request(kind, context)
                 self._answers.check_incarnation(request)
 
                 async def write(reply: Any) -> None:
@@ -199,6 +207,16 @@ class LogServer:
             await self._guarded(context, act)
 
         return handle
+
+    async def _request(self, kind: Any, context: Any) -> Any:
+        """Return the request of a caller that was let in; raises ``InvalidRequest``."""
+        raw = await self._entrance.message(context)
+        try:
+            return parse(kind, raw, MOST_FIELDS)
+        except DecodeError as error:
+            raise InvalidRequest(
+                f"the request is no {kind.DESCRIPTOR.full_name}: {error}"
+            ) from None
 
     async def _guarded(self, context: Any, act: Callable[[Caller], Awaitable[Any]]) -> Any:
         """Answer, or end the call with what refuses it."""
@@ -231,8 +249,9 @@ async def _in_thread(pool: ThreadPoolExecutor, called: Callable[..., Any], *args
     return await asyncio.get_running_loop().run_in_executor(pool, partial(called, *args))
 
 
-def _request(name: str) -> Any:
-    return getattr(pb, name)
+def _handler(make: Any, behavior: Callable[..., Awaitable[Any]]) -> Any:
+    # One request, read from a stream of them after its caller was let in.
+    return make(behavior, None, _serialized)
 
 
 def _serialized(reply: Any) -> bytes:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 
+from _rifl_ground.parsing import parse
 from sharedlog._core.envelope import MAX_TEXT_BYTES, is_trace_parent
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.position import Position
@@ -25,6 +26,7 @@ from sharedlog.v1.log_pb2 import Place
 SERVICE = "sharedlog.v1.Target"
 # Of one message.
 MOST_DELIVERIES = 10_000
+_MOST_FIELDS = 16 * MOST_DELIVERIES
 _MOST_NAME = 200
 # Of a delivery that waits, beside its envelope; its player counts as much.
 _DELIVERY_BYTES = 96
@@ -58,7 +60,7 @@ def passed_over_of(request: pb.ConnectRequest) -> list[tuple[str, Position]]:
 def parsed(kind: Any, data: bytes) -> Any:
     """Return the message that came; raises ``InvalidRequest`` for what is none."""
     try:
-        return kind.FromString(data)
+        return parse(kind, data, _MOST_FIELDS)
     except DecodeError:
         raise InvalidRequest(f"the request is no {kind.DESCRIPTOR.full_name}") from None
 

@@ -12,6 +12,8 @@ TOKEN_KEY: Final = "authorization"  # noqa: S105 - the entry's name
 TOKEN_PREFIX: Final = "Bearer "  # noqa: S105 - before every token
 # A request: an append of a mebibyte, and what is said of its messages.
 MOST_REQUEST_BYTES: Final = 2 << 20
+# Of a request, with those of messages in it: a player's step has 10,000 keys to put.
+MOST_FIELDS: Final = 50_000
 # A reply has one message at least, and about so many bytes of them.
 REPLY_BYTES: Final = 256 << 10
 MOST_REPLY_BYTES: Final = 8 << 20

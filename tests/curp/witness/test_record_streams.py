@@ -58,7 +58,8 @@ def test_each_record_of_a_message_is_judged_as_if_it_came_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "raw", [b"\xff", _message(1), _message(2, b"x"), _message(1, *[b""] * 257)]
+    "raw",
+    [b"\xff", _message(1), _message(2, b"x"), _message(1, *[b""] * 257), b"\xa2\x06\x00" * 5001],
 )
 def test_a_message_out_of_line_is_refused_whole(raw: bytes) -> None:
     """Numbers that leave some out, no record, too many: nothing of it is looked at (§9)."""

@@ -21,6 +21,7 @@ from sharedlog._core.player.holding import hold_name as player_hold
 from sharedlog._core.verifying import Verifier
 from sharedlog._service.followers import Followers
 from sharedlog._service.settings import AccessRule, ServerLimits, ServerSettings
+from sharedlog._wire.methods import MOST_REQUEST_BYTES
 from sharedlog._wire.refusals import error_of
 from sharedlog.v1 import log_pb2 as pb
 from sharedlog.v1 import log_pb2_grpc, steps_pb2, steps_pb2_grpc
@@ -139,6 +140,60 @@ def test_what_strangers_leave_open_takes_no_callers_place(behind, opened, caplog
         assert strangers.most_streams == dict(OWN_SERVER_OPTIONS)["grpc.max_concurrent_streams"]
     # Nor is it the server's failure that they leave.
     assert "served_log_failed" not in caplog.text
+
+
+def test_a_caller_is_judged_before_its_message(behind):
+    """Who has no token is told so although its message never comes: nothing is read of it (L8)."""
+    over = threading.Event()
+
+    def never():
+        over.wait(10)
+        yield from ()
+
+    tokens = {"mine": TOKEN}
+    with served(behind, tokens=tokens) as server, grpc.insecure_channel(server.address) as to:
+        for path in ("/sharedlog.v1.Log/Append", "/sharedlog.v1.Steps/Commit"):
+            with pytest.raises(grpc.RpcError) as refused:
+                to.stream_unary(path)(never(), timeout=5)
+            assert isinstance(error_of(refused.value), sharedlog.NotAllowed)
+        call = to.stream_stream("/sharedlog.v1.Log/Follow")(never(), timeout=5)
+        with pytest.raises(grpc.RpcError):
+            next(call)
+        assert isinstance(error_of(call), sharedlog.NotAllowed)
+        over.set()
+
+
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        # Messages of two bytes, in AppendRequest.messages, in a marker, and in no field at all.
+        ("/sharedlog.v1.Log/Append", b"\x32\x00"),
+        ("/sharedlog.v1.Log/Follow", b"\x2a\x00"),
+        ("/sharedlog.v1.Steps/Commit", b"\x22\x00"),
+        ("/sharedlog.v1.Log/Describe", b"\xa2\x06\x00"),
+    ],
+)
+def test_a_request_of_too_many_fields_is_not_parsed(raw, path, field):
+    """As many as fit in two mebibytes would be a gibibyte of memory: they are counted (L8)."""
+    bomb = field * (MOST_REQUEST_BYTES // len(field) - 1)
+    call = raw.channel.stream_stream(path)(iter([bomb]), timeout=20)
+    with pytest.raises(grpc.RpcError):
+        next(call)
+    error = error_of(call)
+    assert isinstance(error, sharedlog.InvalidRequest)
+    assert "more than 50000 fields" in str(error)
+
+
+def test_an_envelope_of_too_many_fields_is_not_parsed(raw):
+    """A message's own, which its publisher packed (L8)."""
+    bomb = Envelope(version=1, body=b"a").SerializeToString() + b"\xa2\x06\x00" * 5_000
+    with pytest.raises(sharedlog.InvalidRequest):
+        raw.ask(
+            "Append",
+            producer=raw.granted(),
+            seq=1,
+            messages=[pb.NewMessage(tag="s/0", envelope=bomb)],
+        )
 
 
 def test_a_message_that_does_not_come_is_refused_by_name(behind):
