@@ -115,7 +115,10 @@ class Resolver(Asking):
         """Build the request."""
         lease = self._call.lease
         request = rifl_pb2.ResolveRequest(
-            client_id=lease.client_id, token=lease.token, store=lease.store
+            client_id=lease.client_id,
+            token=lease.token,
+            store=lease.store,
+            method=self._call.method,
         )
         if self._call.key is None:
             request.seq = self._call.seq

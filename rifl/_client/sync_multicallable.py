@@ -194,7 +194,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
                 client.complete(call, None)
                 raise
             except BaseException as error:
-                call.decode = self._deserializer
+                call.decode, call.method = self._deserializer, self._method
                 status = error if isinstance(error, grpc.RpcError) else None
                 if isinstance(error, ValueError) and self._replaced(invoke):
                     status = CLOSED

@@ -36,6 +36,8 @@ class Batch:
         retried = first.attempt == 1 and any(key == ATTEMPTS_BY_GRPC_KEY for key, _ in metadata)
         first.retried_by_grpc = retried
         engine.authenticate(first, context)
+        for call in self.calls:
+            engine.hide_payload(call)
         if first.peer or retried:
             for call in self.calls:
                 call.peer, call.retried_by_grpc = first.peer, retried

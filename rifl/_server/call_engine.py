@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lease_server import Authority
@@ -60,6 +60,7 @@ class CallEngine:
         peer_property: str | None,
         observer: Observers | None = None,
         keys_from: KeysFrom = KeysFrom.AUTHENTICATED,
+        fingerprint_keys: Sequence[bytes] = (),
     ) -> None:
         self.store = store
         self.authority = authority
@@ -71,6 +72,7 @@ class CallEngine:
         # How many duplicates wait, one entry for each shell.
         self.waiting: list[Callable[[], int]] = []
         self.keys_from = keys_from
+        self._fingerprint_keys = fingerprint_keys
         self._known = KnownClients()
         # The secrets tokens are checked with; None where that is done elsewhere.
         self._ring = authority.key_ring
@@ -111,6 +113,7 @@ class CallEngine:
                 self._known.note(call, header, secrets)
         if retried and call.attempt == 1:
             call.retried_by_grpc = True
+        self.hide_payload(call)
         return call
 
     def arrive_stream(self, method: str, context: Any) -> Call:
@@ -121,7 +124,7 @@ class CallEngine:
         call = self.arrive(method, b"", context)
         header = find_header(context.invocation_metadata())
         if header is None or not stream_fields(header)[1]:
-            call.fingerprint = None
+            call.fingerprint, call.others = None, ()
         return call
 
     def received(self, context: Any) -> int:
@@ -175,7 +178,14 @@ class CallEngine:
         )
         if not peer:
             call.source = source_of(context.peer())
+        self.hide_payload(call)
         return call
+
+    def hide_payload(self, call: Call) -> None:
+        """Have the call's fingerprint be an HMAC, if the operator has given keys."""
+        if self._fingerprint_keys:
+            call.fingerprint_keys = self._fingerprint_keys
+            call.take_digest(call.fingerprint or b"")
 
     def authenticate(self, call: Call, context: Any) -> None:
         """Check that the id is of this store, and the token for it and, if bound, this peer."""

@@ -54,6 +54,7 @@ _NEVER = {
     f"/{OUTCOMES}/*": None,
     "/grpc.health.v1.Health/*": None,
 }
+_LEAST_KEY_BYTES = 16
 
 
 class Deduplicator:
@@ -96,8 +97,13 @@ class Deduplicator:
     ``"anyone"``: also those without a secret; their sessions open by their names. A
     session that was opened with a secret opens by that secret only.
 
-    ``seal`` and ``unseal``: the user's encryption of stored answers, bytes to
-    bytes, called from many threads. ``memory:`` does not use them.
+    ``seal`` and ``unseal``: the user's encryption of stored answers, ``seal(data, associated)``
+    and ``unseal(data, associated)``, bytes to bytes, called from many threads. ``associated``
+    names the call (``rifl.core.Call.place``): authenticate it, and a record that was moved to
+    another call does not open. ``fingerprint_keys``, newest first, each of 16 bytes or more:
+    given with them and kept nowhere. Payload fingerprints are HMACs under the newest; a call
+    matches under any. ``require_sealed``: a record that is not sealed answers
+    ``OutcomeUnknown``, and its call does not run again. ``memory:`` keeps nothing to seal.
 
     Thread-safe. Opening raises a ``StoreError``; a policy that cannot be honoured
     raises ``PolicyError`` or ``UnsupportedStore``, both ``ValueError``. Call ``close``
@@ -125,13 +131,21 @@ class Deduplicator:
         bounds: Bounds = Bounds(),  # noqa: B008 - frozen
         seal: Transform | None = None,
         unseal: Transform | None = None,
+        fingerprint_keys: Sequence[bytes] = (),
+        require_sealed: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if term_s <= 0 or drain_s < 0:
             raise ValueError("term_s is positive, drain_s not negative")
         self._policies = MethodPolicies({**_NEVER, **(methods or {})}, default)
         key_bounds = bounds.of_keys(key_retention_s)
-        codec = RecordCodec(seal, unseal)
+        codec = RecordCodec(seal, unseal, require_sealed=require_sealed)
+        if (seal is None) is not (not fingerprint_keys):
+            raise ValueError("seal, unseal and fingerprint_keys are given together, or not at all")
+        if isinstance(fingerprint_keys, bytes | str) or not all(
+            isinstance(key, bytes) and len(key) >= _LEAST_KEY_BYTES for key in fingerprint_keys
+        ):
+            raise ValueError(f"a fingerprint key has {_LEAST_KEY_BYTES} bytes or more")
         self._keys_from = KeysFrom(keys_from)
         self._sessions_from = SessionsFrom(sessions_from)
         self._services = {service.full_name: service for service in services}
@@ -172,6 +186,7 @@ class Deduplicator:
             peer_property=peer_property,
             observer=self._observer,
             keys_from=self._keys_from,
+            fingerprint_keys=tuple(fingerprint_keys),
         )
         self._interceptors = Interceptors(self._engine)
         # For those who hand work to the handlers themselves; see ``rifl._server.local_calls``.

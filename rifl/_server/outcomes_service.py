@@ -26,6 +26,7 @@ SERVICE = "rifl.v1.Outcomes"
 _THREADS = 16
 # What a call that never arrived is settled by.
 RESOLUTION = MethodPolicy()
+_MOST_METHOD = 4_096
 
 
 def add_outcomes_service(server: Any, engine: CallEngine, aio_shell: aio.AioShell) -> None:
@@ -62,7 +63,9 @@ def resolution_call(engine: CallEngine, request: bytes, context: Any) -> Call:
         call = Call(message.client_id, message.token, None, message.key)
     else:
         raise BadHeader("the request has neither a seq nor a key")
-    call.method = f"/{SERVICE}/Resolve"
+    if len(message.method) > _MOST_METHOD or "\0" in message.method:
+        raise BadHeader("the request has a method that no call can have")
+    call.method = message.method or f"/{SERVICE}/Resolve"
     call.store = message.store
     if call.key is None:
         call.seed = message.seed

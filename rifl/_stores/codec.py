@@ -17,7 +17,8 @@ from rifl.core._shared.record import CompletionRecord
 
 _log = get_logger("rifl.store")
 
-Transform = Callable[[bytes], bytes]
+# The data, and what is authenticated beside it: ``Call.place``.
+Transform = Callable[[bytes, bytes], bytes]
 # No protobuf message starts with it: what does is an envelope.
 _ENVELOPE = 0
 _SEALED = 1
@@ -28,41 +29,55 @@ DATE_BYTES = 6
 class RecordCodec:
     """Turns records into what a store keeps, and back.
 
-    ``seal`` and ``unseal`` are the user's: bytes to bytes, any thread, possibly in
-    many at once; both or neither. Records from before they were given stay
-    readable. Sealed are answers whole (status, metadata, messages); identities,
-    method names and payload fingerprints are not. A keyed call's record carries
-    the time of its completion, by the clock that the store keeps, for its retention.
+    ``seal`` and ``unseal`` are the user's, both or neither: any thread, possibly in many at
+    once. Each gets bytes and the place of their call (``Call.place``) as associated data, and
+    returns bytes. Sealed are answers whole (status, metadata, messages); identities and method
+    names are not. ``require_sealed``: a record that is not sealed is not believed. A keyed call's
+    record carries the time of its completion, by the clock that the store keeps, for its
+    retention.
 
     With ``seal`` None and no time, a record is stored as the protobuf message that it is.
     """
 
-    def __init__(self, seal: Transform | None = None, unseal: Transform | None = None) -> None:
+    def __init__(
+        self,
+        seal: Transform | None = None,
+        unseal: Transform | None = None,
+        *,
+        require_sealed: bool = False,
+    ) -> None:
         if (seal is None) is not (unseal is None):
             raise ValueError("seal and unseal are given together, or not at all")
+        if require_sealed and seal is None:
+            raise ValueError("require_sealed needs seal and unseal")
         self._seal = seal
         self._unseal = unseal
+        self._require_sealed = require_sealed
         self._most_bytes: int | None = None
 
     def bounded(self, most_bytes: int) -> RecordCodec:
         """Return one that refuses to serialise a record of more bytes: ``of_a_run`` tells so."""
-        made = RecordCodec(self._seal, self._unseal)
+        made = RecordCodec(self._seal, self._unseal, require_sealed=self._require_sealed)
         made._most_bytes = most_bytes
         return made
 
-    def to_bytes(self, record: CompletionRecord, at_s: float | None = None, seed: int = 0) -> bytes:
-        """Serialise a record with its call's seed, and ``at_s``, its completion, if that is kept.
+    def to_bytes(
+        self, record: CompletionRecord, call: Call | None, at_s: float | None = None
+    ) -> bytes:
+        """Serialise a call's record with its seed, and ``at_s``, its completion, if that is kept.
+
+        ``call`` is None for a verdict about any call, which is never sealed.
 
         Raises what ``seal`` raises, and ``ValueError`` beyond the bounds of ``bounded``: the call's
         record cannot be written then.
         """
         data = record_to_bytes(record)
-        if seed:
-            data += seed_field(seed)
-        if self._seal is not None or at_s is not None:
-            flags = 0
-            if self._seal is not None:
-                flags, data = _SEALED, self._seal(data)
+        if call is not None and call.seed:
+            data += seed_field(call.seed)
+        flags = 0
+        if call is not None and self._seal is not None:
+            flags, data = _SEALED, self._seal(data, call.place)
+        if flags or at_s is not None:
             data = bytes((_ENVELOPE, flags)) + int(at_s or 0).to_bytes(4, "big") + data
         if self._most_bytes is not None and len(data) > self._most_bytes:
             raise ValueError(
@@ -79,35 +94,39 @@ class RecordCodec:
         ``seal`` fails, that is OUTCOME_UNKNOWN.
         """
         try:
-            return record, self.to_bytes(record, at_s, call.seed)
+            return record, self.to_bytes(record, call, at_s)
         except Exception as error:  # noqa: BLE001 - whatever the user's seal raises
             _log.exception("record_not_kept", method=call.method)
             lost = refusal_record(
                 OutcomeUnknown(f"the call ran, and its answer could not be kept: {error!r}")
             )
-            return lost, RecordCodec().to_bytes(lost, at_s, seed=call.seed)
+            return lost, RecordCodec().to_bytes(lost, call, at_s)
 
     def from_bytes(self, data: bytes, call: Call | None = None) -> CompletionRecord:
         """Read a record, for a ``call`` of its identity if there is one.
 
         Raises ``ValueError`` for bytes that are none, ``StoreMismatch`` for the record of
         another client's call (``match_seed``), and ``OutcomeUnknown`` for a sealed one that
-        ``unseal`` (if there is one) does not open: the call ran, and its answer is lost with
-        the key.
+        ``unseal`` (if there is one) does not open: its answer is lost with the key, or it is
+        another call's. The same for one that must be sealed and is not.
         """
-        if data[:1] != bytes((_ENVELOPE,)):
-            return _read(data, call)
-        if len(data) < DATE_BYTES:
-            raise ValueError("the stored bytes end within their envelope")
-        flags, data = data[1], data[DATE_BYTES:]
+        flags = 0
+        if data[:1] == bytes((_ENVELOPE,)):
+            if len(data) < DATE_BYTES:
+                raise ValueError("the stored bytes end within their envelope")
+            flags, data = data[1], data[DATE_BYTES:]
         if flags & _SEALED:
-            if self._unseal is None:
+            if self._unseal is None or call is None:
                 raise OutcomeUnknown("the call's record is sealed, and no unseal was given")
             try:
-                data = self._unseal(data)
+                data = self._unseal(data, call.place)
             except Exception as error:
                 raise OutcomeUnknown(f"the call's record cannot be unsealed: {error!r}") from error
-        return _read(data, call)
+            return _read(data, call)
+        record = _read(data, call)
+        if self._require_sealed and record.outcome is not Outcome.UNKNOWN:
+            raise OutcomeUnknown("the call's record is not sealed, and require_sealed was given")
+        return record
 
     @staticmethod
     def inspected(stored: bytes | None, rpc_id: RpcId) -> CompletionRecord | None:

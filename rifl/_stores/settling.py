@@ -140,7 +140,7 @@ def settle(store: Inspection, rpc_id: RpcId, settlement: Settlement) -> Settled:
         )
     if settlement.executed:
         date = None if seen is None else RecordCodec.completed_at(seen)
-        data = RecordCodec().to_bytes(settlement.record(rpc_id), date)
+        data = RecordCodec().to_bytes(settlement.record(rpc_id), None, date)
         if not store.replace(rpc_id, seen, data, note):
             raise StoreLocked(f"{rpc_id} was recorded or taken over just now; look again")
         return Settled.EXECUTED
@@ -153,7 +153,7 @@ def settle(store: Inspection, rpc_id: RpcId, settlement: Settlement) -> Settled:
 
 
 def _verdict(settlement: Settlement, rpc_id: RpcId) -> tuple[bytes, str]:
-    return RecordCodec().to_bytes(settlement.record(rpc_id)), json.dumps(settlement.note())
+    return RecordCodec().to_bytes(settlement.record(rpc_id), None), json.dumps(settlement.note())
 
 
 def unknown_calls(url: str, stuck_s: float = STUCK_S) -> list[UnknownCall]:

@@ -126,20 +126,22 @@ class BatchStatus(_message.Message):
     def __init__(self, item: _Optional[int] = ..., record: _Optional[_Union[CompletionRecord, _Mapping]] = ..., retry_after_ms: _Optional[int] = ..., info: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class ResolveRequest(_message.Message):
-    __slots__ = ("client_id", "token", "seq", "key", "store", "seed")
+    __slots__ = ("client_id", "token", "seq", "key", "store", "seed", "method")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     STORE_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
     client_id: int
     token: bytes
     seq: int
     key: bytes
     store: int
     seed: int
-    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., seq: _Optional[int] = ..., key: _Optional[bytes] = ..., store: _Optional[int] = ..., seed: _Optional[int] = ...) -> None: ...
+    method: str
+    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., seq: _Optional[int] = ..., key: _Optional[bytes] = ..., store: _Optional[int] = ..., seed: _Optional[int] = ..., method: _Optional[str] = ...) -> None: ...
 
 class ResolveReply(_message.Message):
     __slots__ = ("outcome", "record")

@@ -14,6 +14,7 @@ import rifl
 from rifl._grpc.status import read_error_info
 from rifl.testing import FakeClock
 from tests.calls.services import Kinds, serving, trailers
+from tests.helpers.sealing import SEALED
 
 KINDS = ("sync", "aio")
 UNARY = "/t.Kinds/Unary"
@@ -207,10 +208,7 @@ def test_peers_have_namespaces_of_their_own_by_a_named_property(tmp_path: Path) 
 def test_a_sealed_store_holds_no_answer_in_the_clear(tmp_path: Path) -> None:
     """The user's encryption covers stored answers; a lost key is a typed unknown (DESIGN §6)."""
 
-    def flip(data: bytes) -> bytes:
-        return bytes(byte ^ 0x5A for byte in data)
-
-    def broken(data: bytes) -> bytes:
+    def broken(data: bytes, associated: bytes) -> bytes:
         raise ValueError("no such key")
 
     class Secretive(Kinds):
@@ -220,7 +218,7 @@ def test_a_sealed_store_holds_no_answer_in_the_clear(tmp_path: Path) -> None:
 
     kinds = Secretive()
     url = f"sqlite:///{tmp_path}/s.db"
-    with serving("sync", kinds, url=url, keys_from="anyone", seal=flip, unseal=flip) as service:
+    with serving("sync", kinds, url=url, keys_from="anyone", **SEALED) as service:
         caller = Caller(service)
         assert caller.call("k").result() == b"the-secret-answer"
         service.kill()

@@ -154,7 +154,9 @@ class RawClient:
     def resolve(self, seq: int | None = None, key: bytes | None = None, **more: Any) -> Any:
         """Ask what became of a call: a ``ResolveReply``, or a ``Reply`` for a refusal."""
         request = rifl_pb2.ResolveRequest(
-            client_id=more.get("client_id", self.client_id), token=more.get("token", self.token)
+            client_id=more.get("client_id", self.client_id),
+            token=more.get("token", self.token),
+            method=more.get("method", ""),
         )
         if seq is not None:
             request.seq = seq

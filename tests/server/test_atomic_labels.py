@@ -14,6 +14,7 @@ import redis
 import rifl
 from rifl.v1 import rifl_pb2
 from tests.helpers.raw import RawClient
+from tests.helpers.sealing import FINGERPRINT_KEYS
 from tests.helpers.servers import generic, serve
 from tests.stores.postgres.servers import PostgresServer
 from tests.stores.redis.servers import RedisServer
@@ -155,11 +156,11 @@ class Unsealing:
     def __init__(self) -> None:
         self.failing = False
 
-    def seal(self, data: bytes) -> bytes:
+    def seal(self, data: bytes, associated: bytes) -> bytes:
         """Turn it around."""
         return data[::-1]
 
-    def unseal(self, data: bytes) -> bytes:
+    def unseal(self, data: bytes, associated: bytes) -> bytes:
         """Turn it back, or fail."""
         if self.failing:
             raise ConnectionError("the keys cannot be reached")
@@ -186,7 +187,11 @@ def test_a_failing_read_after_the_commit_wedges_nothing(place: Any, kind: str) -
     what = f"records {kind}"
     with (
         rifl.Deduplicator(
-            place.url, methods={METHOD: "atomic"}, seal=unsealing.seal, unseal=unsealing.unseal
+            place.url,
+            methods={METHOD: "atomic"},
+            seal=unsealing.seal,
+            unseal=unsealing.unseal,
+            fingerprint_keys=FINGERPRINT_KEYS,
         ) as dedup,
         serve(kind, handlers, dedup=dedup) as served,
         RawClient(served.address) as client,

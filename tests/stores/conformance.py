@@ -19,7 +19,8 @@ import pytest
 from _rifl_ground.refusals import Outcome
 from lease_server import LeaseAuthority, SessionRow, SessionState
 from lease_server._storage import LeaseStorage
-from rifl._stores import Store, open_store
+from rifl._stores import RecordCodec, Store, open_store
+from rifl._stores.opening import open_inspection
 from rifl.core._serving.admission import Fetch, Wait, admit
 from rifl.core._serving.answer import Answer, HandlerResult
 from rifl.core._serving.batching import serve_batch
@@ -35,6 +36,7 @@ from rifl.core._shared.errors import (
     Draining,
     InProgress,
     LeaseExpired,
+    OutcomeUnknown,
     PayloadMismatch,
     SessionClosed,
     StaleRpc,
@@ -42,6 +44,7 @@ from rifl.core._shared.errors import (
     WindowExceeded,
 )
 from rifl.core._shared.record import CompletionRecord
+from tests.helpers.sealing import FINGERPRINT_KEYS, seal, unseal
 from tests.helpers.waiting import DEADLINE_S, until
 
 __all__ = ["Opened", "Place", "StoreConformance", "drive", "drive_batch"]
@@ -63,9 +66,16 @@ class Place(Protocol):
 class Opened:
     """A store that is open, with a lease authority over it and a clock that is told."""
 
-    def __init__(self, place: Place, *, window: int = 8, now: float = 0.0) -> None:
+    def __init__(
+        self,
+        place: Place,
+        *,
+        window: int = 8,
+        now: float = 0.0,
+        codec: RecordCodec | None = None,
+    ) -> None:
         self.now = now
-        self.store: Store = open_store(place.url)
+        self.store: Store = open_store(place.url, codec=codec)
         self.authority = LeaseAuthority(
             self.store.leases, term_s=TERM_S, clock=lambda: self.now, id_block=4
         )
@@ -412,6 +422,56 @@ class StoreConformance:
             opened.claim(call(client, 1, b"q"))
         if not ended:
             wait(opened.store.finish(attempt, FIRST))
+
+    @pytest.mark.parametrize("ended", [False, True])
+    def test_a_payload_is_known_under_any_key(self, opened, ended):
+        """Fingerprints are HMACs, and a call of the key before still matches (DESIGN §6)."""
+        client = opened.client()
+        new, old = FINGERPRINT_KEYS
+
+        def told(*keys: bytes, payload: bytes = b"p") -> Call:
+            made = call(client, 1)
+            made.fingerprint_keys = keys
+            made.take_digest(payload.ljust(16, b"."))
+            return made
+
+        attempt = opened.begin(told(old))
+        if ended:
+            wait(opened.store.finish(attempt, FIRST))
+            assert opened.answer(told(new, old)) == FIRST
+        else:
+            assert opened.claim(told(new, old)).verdict is Verdict.IN_PROGRESS
+        for other in (told(new), told(new, old, payload=b"q"), told()):
+            with pytest.raises(PayloadMismatch):
+                opened.claim(other)
+        if not ended:
+            wait(opened.store.finish(attempt, FIRST))
+
+    def test_a_sealed_record_answers_its_own_call_alone(self, place):
+        """Records that were swapped, and unsealed ones, are unknown and do not run (DESIGN §6)."""
+        if not place.durable:
+            pytest.skip("nothing is sealed in memory")
+        codec = RecordCodec(seal, unseal, require_sealed=True)
+        opened = Opened(place, codec=codec)
+        client = opened.client()
+        calls = [call(client, 1), call(client, 2), keyed(client, b"k"), call(client, 3)]
+        for each in calls:
+            opened.complete(each)
+        opened.close()
+        with contextlib.closing(open_inspection(place.url)) as looked:
+            stored = [looked.stored(each.rpc_id) for each in calls]
+            changed = [stored[2], stored[0], stored[1], RecordCodec().to_bytes(OTHER, None)]
+            for each, seen, data in zip(calls, stored, changed, strict=True):
+                assert looked.replace(each.rpc_id, seen, data, "{}")
+        opened = Opened(place, codec=codec)
+        for each in calls:
+            with pytest.raises(OutcomeUnknown):
+                opened.answer(each)
+        opened.close()
+        # Without ``require_sealed``.
+        opened = Opened(place, codec=RecordCodec(seal, unseal))
+        assert opened.answer(calls[3]) == OTHER
+        opened.close()
 
     def test_a_payload_known_later_is_compared(self, opened):
         """A caller that sends two streams as one call gets no answer to the other, also where

@@ -50,7 +50,8 @@ _MOST_DOUBTS = 3
 LOST = RecordCodec().to_bytes(
     refusal_record(
         OutcomeUnknown("the replica that ran the call is gone; what it did is not known")
-    )
+    ),
+    None,
 )
 # What an arrival is refused with that the store does not take.
 REFUSALS: dict[Found, Callable[[Call], RiflError]] = {
@@ -147,7 +148,7 @@ class Claims:
                 gaps = self._attempts.gaps
                 request = request._replace(until_s=self._heartbeat.until_s())
                 asked, began = True, self._clock()
-                reply: Claimed = yield request
+                reply = yield from told(request)
                 asked = False
                 if reply.found is Found.NEW:
                     self._observe(began)
@@ -275,6 +276,14 @@ class Claims:
         self._settlement.settle(attempt)
         if reply.found in (Found.COMPLETED, Found.RUNNING):
             raise InProgress(f"{attempt.call.rpc_id} was taken over by another replica")
+
+
+def told(request: Claim) -> Rule:
+    """Rule: send a claim, and again under the call's other fingerprints if it does not match."""
+    reply: Claimed = yield request
+    while reply.found is Found.MISMATCH and request.call.take_other():
+        reply = yield request
+    return reply
 
 
 def joined(call: Call, attempt: SharedAttempt) -> Decision:

@@ -212,7 +212,7 @@ class AttemptSettlement:
                 raise StaleRpc(f"{attempt.call.rpc_id} was given up")
             (move,) = attempt.call.moves
             return MoveInside(attempt.call, move)
-        stored = self._codec.to_bytes(record, seed=attempt.call.seed)
+        stored = self._codec.to_bytes(record, attempt.call)
         if not attempt.unclaimed:
             return Finish(attempt.call, attempt.token, stored)
         if attempt.ended:

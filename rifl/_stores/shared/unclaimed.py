@@ -6,7 +6,7 @@ from _rifl_ground.log import get_logger
 from rifl._stores.codec import RecordCodec
 from rifl._stores.shared.attempts import Attempts, SharedAttempt
 from rifl._stores.shared.backend import BackendError
-from rifl._stores.shared.claims import REFUSALS, Claims, joined
+from rifl._stores.shared.claims import REFUSALS, Claims, joined, told
 from rifl._stores.shared.heartbeat import Heartbeat
 from rifl._stores.shared.refusing import Refusing
 from rifl._stores.shared.requests import Claimed, Found
@@ -84,7 +84,7 @@ class UnclaimedRuns:
         )
         replied, claimed = False, False
         try:
-            reply: Claimed = yield request
+            reply: Claimed = yield from told(request)
             # Sent twice, one that is late may have been in time the first time.
             replied = reply.found is not Found.LATE
             if reply.found is Found.NEW:

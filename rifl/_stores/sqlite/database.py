@@ -168,7 +168,7 @@ class Database:
 
         Not sealed: nothing of an answer is in it.
         """
-        verdicts = [RecordCodec().to_bytes(record, date) for date in (lived_s + 1, None)]
+        verdicts = [RecordCodec().to_bytes(record, None, date) for date in (lived_s + 1, None)]
         self._writer.execute("BEGIN IMMEDIATE")
         self._writer.execute(_REMEMBER_INTENTS)
         self._writer.execute(FORGET_UNKNOWN, (VERDICTS_KEPT_S, NOTES_KEPT))

@@ -471,7 +471,7 @@ class SqliteStore(EmbeddedStore):
                 raise StaleRpc(f"{call.rpc_id} is acknowledged, or was settled")
             client = None if database.name in entry.registered else self._client_row(entry)
         self._check_file(attempt, database)
-        data = self._codec.to_bytes(record, self._completed_at(call), call.seed)
+        data = self._codec.to_bytes(record, call, self._completed_at(call))
         attempt.stored = data
         row = (call.client_id, call.identity, call.fingerprint, call.method, data)
         return RecordRow(database.path, guard.opening, guard.number(), client, row)

@@ -264,6 +264,7 @@ class BatchFlow:
 
     def _finish(self, call: IssuedCall, resolvable: bool, now: float) -> None:
         if resolvable:
+            call.method = self._invocation.method
             self._session.abandon(call, now)
         else:
             self._session.complete(call)

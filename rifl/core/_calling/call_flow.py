@@ -222,7 +222,7 @@ class CallFlow:
             self.wake_at = _earliest(self._give_up_at, session.unresolved_until())
             return Action.WINDOW
         if self.call is not None:
-            self.call.decode = invocation.decode
+            self.call.decode, self.call.method = invocation.decode, invocation.method
         return self._send(now)
 
     def _send(self, now: float) -> Action:

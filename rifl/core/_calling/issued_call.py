@@ -15,7 +15,7 @@ class IssuedCall:
     ``attempt`` numbers the latest attempt. ``may_have_run`` becomes true with
     the first attempt whose answer did not say otherwise; while it is false, no attempt
     that was answered has run. ``stamp`` is the client's time in microseconds and a random seed.
-    ``decode`` belongs to the shell.
+    ``decode`` belongs to the shell; ``method`` is what a resolution names.
     """
 
     # What most calls leave unchanged; set on the class, not for every call. A keyed call has no
@@ -24,6 +24,7 @@ class IssuedCall:
     attempt = 1
     may_have_run = False
     decode: Any = None
+    method = ""
 
     def __init__(
         self,

@@ -511,7 +511,9 @@ class ClientTable:
 
 def match_payload(call: Call, fingerprint: bytes | None) -> None:
     """Raise ``PayloadMismatch`` where both payloads are known, and differ."""
-    if call.fingerprint is not None and fingerprint is not None and call.fingerprint != fingerprint:
+    if call.fingerprint is None or fingerprint is None or call.fingerprint == fingerprint:
+        return
+    if fingerprint not in call.others:
         raise PayloadMismatch(f"{call.rpc_id} is the identity of a call with another payload")
 
 

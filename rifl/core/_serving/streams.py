@@ -72,7 +72,7 @@ class RequestStream:
         if is_end_marker(message, self._count):
             self.ended = True
             if self._digest is not None:
-                self._call.fingerprint = self._digest.digest()
+                self._call.take_digest(self._digest.digest())
             return False
         self._count += 1
         if self._digest is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Sequence
 from typing import Any
 
@@ -64,7 +65,8 @@ class Call:
 
     Exactly one of ``seq`` and ``key`` is set; ``identity`` is that one, unique
     within the client id. ``completed`` are inclusive ranges. ``fingerprint`` covers
-    method and request; None matches any (a resolution). ``peer`` is the
+    method and request; None matches any (a resolution). ``others`` are the fingerprints under
+    which the same payload may have been recorded as well. ``peer`` is the
     authenticated identity a bound token was checked against. ``stamp`` is the
     client's time in microseconds and its random seed. ``configuration`` is the number
     of a group's configuration that the client knows, 0 for none; ``conflict_keys`` are those
@@ -96,6 +98,9 @@ class Call:
     source: str = ""
     # Whether a store was asked about it: it has no run without a claim from then on.
     asked: bool = False
+    # The operator's, newest first: fingerprints are HMACs under them.
+    fingerprint_keys: Sequence[bytes] = ()
+    others: Sequence[bytes] = ()
 
     def __init__(
         self,
@@ -121,6 +126,39 @@ class Call:
         self.attempt = attempt
         self.fingerprint = fingerprint
         self.method = method
+
+    @property
+    def place(self) -> bytes:
+        """Where its record belongs: identity and method, as bytes that no other call has.
+
+        The client id in 8 bytes, signed and big-endian; ``s`` and the seq in 8 bytes, or ``k``,
+        the key's length in 4 bytes, and the key; then the method as UTF-8.
+        """
+        identity = self.identity
+        if isinstance(identity, int):
+            named = b"s" + identity.to_bytes(8, "big")
+        else:
+            named = b"k" + len(identity).to_bytes(4, "big") + identity
+        return self.client_id.to_bytes(8, "big", signed=True) + named + self.method.encode()
+
+    def take_digest(self, digest: bytes) -> None:
+        """Set the fingerprint: the digest of method and request, or HMACs of it if there are keys.
+
+        Bound to the call's place, so that equal requests of two calls do not look equal.
+        """
+        self.fingerprint = digest
+        if self.fingerprint_keys:
+            told = self.place + digest
+            self.fingerprint, *self.others = [
+                hmac.digest(key, told, "sha256")[: len(digest)] for key in self.fingerprint_keys
+            ]
+
+    def take_other(self) -> bool:
+        """Replace the fingerprint by one that was not tried; False if there is none."""
+        if self.others:
+            self.fingerprint, *self.others = self.others
+            return True
+        return False
 
     @property
     def rpc_id(self) -> RpcId:

@@ -13,6 +13,7 @@ from rifl.core._serving.namespace import namespace_id
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import WindowExceeded
 from rifl.core._shared.record import CompletionRecord
+from tests.helpers.sealing import seal, unseal
 from tests.stores.hostile import Hostile
 from tests.stores.limits import Limits
 from tests.stores.redis.replica import ATOMIC, FIRST, IDEMPOTENT, OTHER, call, keyed
@@ -148,7 +149,7 @@ def test_an_answer_that_the_server_would_not_take_is_unknown(replicas, url):
 
 def test_a_sealed_record_is_unreadable_in_the_database(replicas, database):
     """Handlers' transactions too (DESIGN §6)."""
-    codec = RecordCodec(*[lambda data: bytes(byte ^ 0x5A for byte in data)] * 2)
+    codec = RecordCodec(seal, unseal)
     one, two = replicas(codec=codec), replicas(codec=codec)
     client = one.client()
     one.finish(one.begin(call(client, 1)))

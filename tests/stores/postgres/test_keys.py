@@ -10,6 +10,7 @@ from rifl.core._serving.bounds import KeyBounds
 from rifl.core._serving.namespace import namespace_id
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import OutcomeUnknown, PayloadMismatch, WindowExceeded
+from tests.helpers.sealing import seal, unseal
 from tests.stores.redis.replica import ATOMIC, FIRST, IDEMPOTENT, OTHER, call, keyed
 
 PEER = namespace_id(b"alice")
@@ -36,11 +37,6 @@ def left(replica, client_id):
             f"SELECT '{table}' FROM @.{table} WHERE client_id = %s", client_id
         )
     ]
-
-
-def seal(data):
-    """Not encryption, but not readable."""
-    return bytes(byte ^ 0x5A for byte in data)
 
 
 def test_a_namespace_needs_no_lease_and_is_shared(replicas):
@@ -137,7 +133,7 @@ def test_a_fingerprint_that_comes_at_the_end_is_kept(replicas):
 
 def test_a_sealed_record_is_unreadable_in_the_database(replicas, database):
     """Handlers' transactions too; a lost key is a typed unknown (DESIGN §6)."""
-    codec = RecordCodec(seal, seal)
+    codec = RecordCodec(seal, unseal)
     one, two = replicas(codec=codec), replicas(codec=codec)
     client = one.client()
     one.finish(one.begin(call(client, 1)))

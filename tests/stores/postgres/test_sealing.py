@@ -7,17 +7,13 @@ from psycopg.sql import SQL, Identifier
 
 from rifl._stores import RecordCodec
 from rifl.core._shared.errors import OutcomeUnknown
+from tests.helpers.sealing import seal, unseal
 from tests.stores.redis.replica import ATOMIC, FIRST, call
-
-
-def seal(data):
-    """Not encryption, but not readable."""
-    return bytes(byte ^ 0x5A for byte in data)
 
 
 def test_a_sealed_record_is_unreadable_there_and_read_by_other_replicas(replicas, database, schema):
     """Handlers' transactions too; a lost key is a typed unknown."""
-    codec = RecordCodec(seal, seal)
+    codec = RecordCodec(seal, unseal)
     one, two = replicas(codec=codec), replicas(codec=codec)
     client = one.client()
     one.finish(one.begin(call(client, 1)))

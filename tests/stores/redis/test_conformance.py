@@ -19,9 +19,9 @@ from tests.stores.conformance import FIRST, TERM_S, StoreConformance, call
 class SharedOpened(conformance.Opened):
     """A replica over the store. Telling it the time moves the leases in the store."""
 
-    def __init__(self, place, *, window=8, now=0.0):
+    def __init__(self, place, *, window=8, now=0.0, codec=None):
         self._now = now
-        self.store = open_store(place.url)
+        self.store = open_store(place.url, codec=codec)
         self.authority = open_authority(self.store.leases, term_s=TERM_S, id_block=4)
         self.store.bind(
             self.authority,

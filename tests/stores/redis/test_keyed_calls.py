@@ -12,6 +12,7 @@ from tests.calls.services import Kinds, serving, trailers
 from tests.calls.test_keys import Caller, reason
 from tests.calls.test_streams import COLLECT, FIRST, TINY
 from tests.calls.test_streams import Caller as StreamCaller
+from tests.helpers.sealing import SEALED
 from tests.stores.redis.passing import sweep
 
 KINDS = ("sync", "aio")
@@ -100,10 +101,7 @@ def test_a_response_stream_is_replayed_and_resumed_after_a_restart(serve):
 def test_a_sealed_store_holds_no_answer_in_the_clear(serve, url, shared_server):
     """Sealed in Redis, replayed after a restart; a lost key is a typed unknown (DESIGN §6)."""
 
-    def flip(data):
-        return bytes(byte ^ 0x5A for byte in data)
-
-    def broken(data):
+    def broken(data, associated):
         raise ValueError("no such key")
 
     class Secretive(Kinds):
@@ -113,10 +111,10 @@ def test_a_sealed_store_holds_no_answer_in_the_clear(serve, url, shared_server):
 
     kinds = Secretive()
     for _ in range(2):
-        with serve(kinds, seal=flip, unseal=flip) as service:
+        with serve(kinds, **SEALED) as service:
             assert Caller(service).call("k").result() == b"the-secret-answer"
             namespace = service.dedup._store._redis.key("")
-    with serve(kinds, seal=flip, unseal=broken) as service:
+    with serve(kinds, **SEALED | {"unseal": broken}) as service:
         lost = Caller(service).call("k")
         assert (lost.code(), reason(lost)) == (grpc.StatusCode.ABORTED, "OUTCOME_UNKNOWN")
     assert kinds.effects == [b"x"]

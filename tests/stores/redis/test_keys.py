@@ -15,6 +15,7 @@ from rifl.core._serving.namespace import namespace_id
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import OutcomeUnknown, PayloadMismatch, WindowExceeded
+from tests.helpers.sealing import seal, unseal
 from tests.stores.redis.passing import left_of, let_pass, sweep
 from tests.stores.redis.replica import (
     ATOMIC,
@@ -30,11 +31,6 @@ from tests.stores.redis.servers import RedisServer, until
 
 PEER = namespace_id(b"alice")
 HOUR = KeyBounds(retention_s=3600.0)
-
-
-def seal(data):
-    """Not encryption, but not readable."""
-    return bytes(byte ^ 0x5A for byte in data)
 
 
 def test_a_namespace_needs_no_lease_and_is_shared(replicas):
@@ -210,7 +206,7 @@ def test_a_fingerprint_that_comes_at_the_end_is_kept(replicas):
 
 def test_a_sealed_record_is_unreadable_in_redis_and_read_by_other_replicas(replicas):
     """Handlers' transactions too; a lost key is a typed unknown (DESIGN §6)."""
-    codec = RecordCodec(seal, seal)
+    codec = RecordCodec(seal, unseal)
     one, two = replicas(codec=codec), replicas(codec=codec)
     client = one.client()
     one.finish(one.begin(call(client, 1)))
@@ -234,10 +230,10 @@ def test_a_sealed_record_is_unreadable_in_redis_and_read_by_other_replicas(repli
 def test_an_answer_that_cannot_be_sealed_is_unknown_to_all(replicas):
     """The first caller is told what is kept (DESIGN §4, step 7)."""
 
-    def broken(data):
+    def broken(data, associated):
         raise ValueError("no key")
 
-    one = replicas(codec=RecordCodec(broken, seal))
+    one = replicas(codec=RecordCodec(broken, unseal))
     attempt = one.begin(keyed(PEER, b"k"))
     told = one.finish(attempt)
     assert (told.reason, told.outcome) == ("OUTCOME_UNKNOWN", Outcome.UNKNOWN)

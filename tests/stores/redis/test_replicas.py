@@ -390,7 +390,7 @@ def test_a_claim_whose_reply_came_late_is_asked_again(replicas, taken):
         token = b"f" * len(again.token)
         other = again._replace(token=token, owner=two.store.owner, take_over=again.token)
         assert two.store._backend.ask(other).found is Found.NEW
-        two.store._backend.ask(Finish(again.call, token, RecordCodec().to_bytes(FIRST)))
+        two.store._backend.ask(Finish(again.call, token, RecordCodec().to_bytes(FIRST, None)))
     reply = one.store._backend.ask(again)
     with pytest.raises(StopIteration) as ended:
         rule.send(reply)

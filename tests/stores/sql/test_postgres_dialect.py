@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.postgres_dialect import PostgresDialect
+from rifl._stores.sql.inspection import SqlInspection
 from rifl._stores.sql.store import SqlStore
 from tests.stores import conformance
 from tests.stores.redis import test_conformance as shared
@@ -21,7 +22,14 @@ class TestGenericOverPostgres(shared.TestRedis):
     @pytest.fixture(autouse=True)
     def _shared(self, monkeypatch, shared_server, schema):
         dialect = PostgresDialect(shared_server.url(), schema)
-        monkeypatch.setattr(shared, "open_store", lambda _: SqlStore(dialect, beat_s=0.1))
+        monkeypatch.setattr(
+            shared, "open_store", lambda _, codec: SqlStore(dialect, codec=codec, beat_s=0.1)
+        )
+        monkeypatch.setattr(
+            conformance,
+            "open_inspection",
+            lambda _: SqlInspection(dialect, beat_s=0.1, dead_after_s=1.0),
+        )
         monkeypatch.setattr(conformance, "Opened", SqlOpened)
         monkeypatch.setattr(shared, "SharedOpened", SqlOpened)
 
