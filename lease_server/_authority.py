@@ -151,6 +151,13 @@ class Authority(Protocol):
         opened, StorageUnavailable.
         """
 
+    def end_session(self, name: str) -> list[int]:
+        """Close the open sessions of a name, whoever opened them: their ids.
+
+        For an operator. As ``close_session`` with each one's own peer and secret; raises as it
+        does.
+        """
+
     def rotate_secret(self) -> None:
         """Make a new secret, durably. It signs after half a term.
 

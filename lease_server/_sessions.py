@@ -20,13 +20,15 @@ class SessionState(enum.Enum):
 
 
 class SessionsFrom(enum.Enum):
-    """Who may open sessions on a channel that has no authenticated peer.
+    """Who may open sessions.
 
-    AUTHENTICATED: a caller that shows the session's secret. ANYONE: also a caller without a
-    secret, which opens sessions that were opened without one, by their names.
+    PEERS: a caller with a certificate. SECRET: also one without, that shows the session's
+    secret. ANYONE: also a caller without a secret, which opens sessions that were opened
+    without one, by their names.
     """
 
-    AUTHENTICATED = "authenticated"
+    PEERS = "peers"
+    SECRET = "secret"  # noqa: S105 - a word, and no secret
     ANYONE = "anyone"
 
 

@@ -24,7 +24,7 @@ from lease_server._errors import StorageUnavailable
 from lease_server._forked import leases_forked
 from lease_server._keyring import KeyRing
 from lease_server._sessionbook import OpenedSession
-from lease_server._sessions import SessionPolicy, SessionRow
+from lease_server._sessions import SessionPolicy, SessionRow, SessionState
 from lease_server._storage import LeaseStorage, Standing
 from lease_server._table import BlockExhausted, LeaseTable
 from lease_server._tokens import MAX_CLIENT_ID, make_token, peer_bound, verify
@@ -235,6 +235,18 @@ class StorageAuthority(abc.ABC, Generic[_Storage]):
     def fresh_token(self, client_id: int, token: bytes, peer: bytes = b"") -> bytes:
         """What replaces a genuine token since the secret was rotated, or b""."""
         return self._signer.fresh_token(client_id, token, peer)
+
+    def end_session(self, name: str) -> list[int]:
+        """Close the open sessions of a name, whoever opened them; see ``Authority``."""
+        return [
+            self.close_session(row.name, row.peer, row.secret)
+            for row in self._storage.load_sessions()
+            if row.name == name and row.state is SessionState.OPEN
+        ]
+
+    @abc.abstractmethod
+    def close_session(self, name: str, peer: bytes = b"", secret: bytes = b"") -> int:
+        """Close permanently and durably; return the id; see ``Authority``."""
 
     def rotate_secret(self) -> None:
         """Make a new secret, durably. It signs after half a term; see ``Authority``."""

@@ -1,4 +1,4 @@
-"""``curp``: init, serve, witness, status, transfer, forget, upgrade, recover, poison, log."""
+"""``curp``: a group's log, replicas and witnesses, what they do, and changes of them."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ from curp.log._errors import LogError
 from curp.log._opening import open_engine
 from curp.v1 import curp_pb2 as pb
 from lease_server._sessions import SessionsFrom
+from rifl._leases.openers import session_openers
 from rifl.core._serving.policy import PolicyError
 
 _ENGINE = (
@@ -135,9 +136,11 @@ def _parser() -> argparse.ArgumentParser:
     add_plaintext_option(run)
     run.add_argument(
         "--sessions-from",
-        choices=[each.value for each in SessionsFrom],
-        default=SessionsFrom.AUTHENTICATED.value,
-        help="clients that open named sessions without a certificate: by their secret, or any",
+        type=session_openers,
+        default=SessionsFrom.SECRET.value,
+        metavar="peers|secret|anyone|NAMES",
+        help="who opens named sessions: clients with a certificate, also those with the session's "
+        "secret (default), any, or the certificates with one of these names (kind:name,kind:name)",
     )
     run.add_argument("--health", action="store_true", help="gRPC health: SERVING on the leader")
     run.add_argument("--reflection", action="store_true", help="gRPC reflection")
@@ -208,6 +211,12 @@ def _parser() -> argparse.ArgumentParser:
     upgraded.add_argument("--who", default="", help="who decides (default: the user's name)")
     add_client_options(upgraded)
     upgraded.set_defaults(run=_upgrade, parser=upgraded)
+
+    end = commands.add_parser("end-session", help="end a named session, whoever opened it")
+    end.add_argument("target", metavar="HOST:PORT", help="any replica")
+    end.add_argument("name", metavar="NAME")
+    add_client_options(end)
+    end.set_defaults(run=_end_session, parser=end)
 
     recover = commands.add_parser(
         "recover", help="show what a group without a leader waits for, or let it go on without that"
@@ -380,6 +389,14 @@ def _version_line(address: str, status: pb.GroupStatusReply | None) -> str:
         f"active {status.active_version}"
     )
     return f"{told}\n  waits for {status.waiting_for}" if status.waiting_for else told
+
+
+def _end_session(arguments: argparse.Namespace) -> int:
+    ended = open_group(arguments, [arguments.target]).end_session(arguments.name)
+    if not ended:
+        raise GroupError(f"no session {arguments.name!r} is open")
+    sys.stdout.write(f"ended: {' '.join(map(str, ended))}\n")
+    return 0
 
 
 def _transfer(arguments: argparse.Namespace) -> int:

@@ -166,6 +166,13 @@ class OperatorClient:
         """Return why a replica is not asked; empty: it may be."""
         return why_kept_off(address, self._credentials) if self._metadata else ""
 
+    def end_session(self, name: str) -> list[int]:
+        """Have the leader end the open sessions of a name; return their ids."""
+        leader = self.leading().configuration.leader
+        request = pb.EndSessionRequest(name=name)
+        reply = self._ask(leader, lambda stub, more: stub.EndSession(request, **more))
+        return list(reply.client_ids)
+
     def _ask(self, address: str, ask: Callable[[Any, dict[str, Any]], Any]) -> Any:
         if why := self.why_not_asked(address):
             raise GroupError(f"{address}: {why}")

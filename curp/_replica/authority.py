@@ -129,6 +129,10 @@ class GroupAuthority:
         """See ``Authority``."""
         return self.current.close_session(name, peer, secret)
 
+    def end_session(self, name: str) -> list[int]:
+        """See ``Authority``."""
+        return self.current.end_session(name)
+
     def rotate_secret(self) -> None:
         """See ``Authority``."""
         self.current.rotate_secret()

@@ -59,6 +59,9 @@ class GroupMethods(Protocol):
     def finalize_upgrade(self, version: int, who: str) -> int:
         """Make the leader's application version the active one, which is returned."""
 
+    def end_session(self, name: str) -> list[int]:
+        """End the open sessions of a name, whoever opened them; return their ids."""
+
     def check(self, call: Call) -> None:
         """Raise unless the call's token is genuine."""
 
@@ -124,6 +127,10 @@ def add_group_service(
         authorise(context)
         return pb.FinalizeUpgradeReply(version=group.finalize_upgrade(request.version, request.who))
 
+    def end_session(request: pb.EndSessionRequest, context: Any) -> pb.EndSessionReply:
+        authorise(context)
+        return pb.EndSessionReply(client_ids=group.end_session(request.name))
+
     methods: dict[str, tuple[Any, Callable[[Any, Any], Any]]] = {
         "Configuration": (pb.ConfigurationRequest, configuration),
         "Sync": (pb.SyncRequest, synced),
@@ -131,6 +138,7 @@ def add_group_service(
         "ChangeWitnesses": (pb.ChangeWitnessesRequest, change),
         "Transfer": (pb.TransferRequest, transfer),
         "FinalizeUpgrade": (pb.FinalizeUpgradeRequest, finalize),
+        "EndSession": (pb.EndSessionRequest, end_session),
     }
     # What never waits for the log does not wait for threads either that do, nor for those
     # of the server's pool.

@@ -203,6 +203,11 @@ class GroupServicer:
             _log.info("upgrade_finalized", replica=self._settings.name, version=own, who=who)
         return own
 
+    def end_session(self, name: str) -> list[int]:
+        """End the open sessions of a name; return their ids."""
+        self._require_leading()
+        return self._authority.end_session(name)
+
     def _require_leading(self) -> LeaderLoops:
         leading = self.leading
         if leading is None or not self._store.serving:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -41,6 +41,7 @@ from curp.observer import GroupObservers, GroupReport
 from curp.v1 import curp_pb2 as pb
 from lease_server import SessionsFrom
 from rifl._grpc.pool import pool_size
+from rifl._leases.openers import SessionOpeners
 from rifl._leases.service import SERVICE_NAME as LEASES
 from rifl._leases.service import add_lease_service
 from rifl._server.call_engine import KeysFrom
@@ -219,7 +220,7 @@ class Replica:
         open_group: bool = False,
         peer_property: str | None = None,
         keys_from: KeysFrom | str = KeysFrom.AUTHENTICATED,
-        sessions_from: SessionsFrom | str = SessionsFrom.AUTHENTICATED,
+        sessions_from: SessionsFrom | str | Collection[str] = SessionsFrom.SECRET,
         key_retention_s: float | None = DEFAULT_KEY_RETENTION_S,
         bounds: Bounds = Bounds(),  # noqa: B008 - frozen
         tuning: Tuning = Tuning(),  # noqa: B008 - frozen
@@ -237,7 +238,7 @@ class Replica:
         self._callers = CallerSettings(
             peer_property=peer_property,
             keys_from=KeysFrom(keys_from),
-            sessions_from=SessionsFrom(sessions_from),
+            openers=SessionOpeners.of(sessions_from),
             key_retention_s=key_retention_s,
             bounds=bounds,
         )
@@ -323,7 +324,7 @@ class Replica:
             window=self._callers.bounds.window,
             peer_property=self._callers.peer_property,
             path=PATH,
-            sessions_from=self._callers.sessions_from,
+            sessions_from=self._callers.openers,
             message_s=self._callers.bounds.max_message_s,
         )
         add_outcomes_service(server, self._engine, self._interceptors.aio.shell)
@@ -476,6 +477,14 @@ class Replica:
     def answered(self) -> dict[str, int]:
         """Return how many operations were answered first, or why they were not, so far."""
         return {speed.value: count for speed, count in self._store.speeds.items()}
+
+    def end_session(self, name: str) -> list[int]:
+        """End the open sessions of a name, whoever opened them; return their ids.
+
+        As ``rifl.Deduplicator.end_session``, on the leader. Raises ``NotLeader``, and
+        ``StorageUnavailable`` if the outcome is unknown: do it again.
+        """
+        return self._group_servicer.end_session(name)
 
     def statistics(self) -> Statistics:
         """Count what is held now, without holding calls up. Any thread."""

@@ -13,8 +13,8 @@ from curp._core.poison import POISON_DEATHS
 from curp._core.read_lease import ReadLease
 from curp._group_token import tokens_of
 from curp._key_declarations import KeyDeclaration
-from lease_server import SessionsFrom
 from lease_server._authority import TERM_S
+from rifl._leases.openers import SessionOpeners
 from rifl._server.call_engine import KeysFrom
 from rifl.core._serving.bounds import Bounds
 from rifl.core._serving.policy import Kind, MethodPolicy
@@ -169,7 +169,7 @@ class CallerSettings:
 
     peer_property: str | None
     keys_from: KeysFrom
-    sessions_from: SessionsFrom
+    openers: SessionOpeners
     key_retention_s: float | None
     bounds: Bounds
 

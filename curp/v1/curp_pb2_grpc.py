@@ -397,6 +397,11 @@ class GroupStub(object):
                 request_serializer=curp_dot_v1_dot_curp__pb2.FinalizeUpgradeRequest.SerializeToString,
                 response_deserializer=curp_dot_v1_dot_curp__pb2.FinalizeUpgradeReply.FromString,
                 _registered_method=True)
+        self.EndSession = channel.unary_unary(
+                '/curp.v1.Group/EndSession',
+                request_serializer=curp_dot_v1_dot_curp__pb2.EndSessionRequest.SerializeToString,
+                response_deserializer=curp_dot_v1_dot_curp__pb2.EndSessionReply.FromString,
+                _registered_method=True)
 
 
 class GroupServicer(object):
@@ -440,6 +445,13 @@ class GroupServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def EndSession(self, request, context):
+        """Named sessions end for good, whoever opened them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GroupServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -472,6 +484,11 @@ def add_GroupServicer_to_server(servicer, server):
                     servicer.FinalizeUpgrade,
                     request_deserializer=curp_dot_v1_dot_curp__pb2.FinalizeUpgradeRequest.FromString,
                     response_serializer=curp_dot_v1_dot_curp__pb2.FinalizeUpgradeReply.SerializeToString,
+            ),
+            'EndSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.EndSession,
+                    request_deserializer=curp_dot_v1_dot_curp__pb2.EndSessionRequest.FromString,
+                    response_serializer=curp_dot_v1_dot_curp__pb2.EndSessionReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -637,6 +654,33 @@ class Group(object):
             '/curp.v1.Group/FinalizeUpgrade',
             curp_dot_v1_dot_curp__pb2.FinalizeUpgradeRequest.SerializeToString,
             curp_dot_v1_dot_curp__pb2.FinalizeUpgradeReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EndSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/curp.v1.Group/EndSession',
+            curp_dot_v1_dot_curp__pb2.EndSessionRequest.SerializeToString,
+            curp_dot_v1_dot_curp__pb2.EndSessionReply.FromString,
             options,
             channel_credentials,
             insecure,

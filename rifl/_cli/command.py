@@ -18,7 +18,7 @@ from rifl._cli.report import Report, print_call, print_client, print_store, prin
 from rifl._cli.unknown import add_unknown
 from rifl._stores.errors import MissingExtra, StoreError, StoreLocked, UnsupportedStore
 from rifl._stores.inspection import Inspection
-from rifl._stores.opening import open_inspection
+from rifl._stores.opening import end_session, open_inspection
 from rifl.core._shared.errors import RiflError
 from rifl.core._shared.identity import RpcId
 
@@ -41,6 +41,10 @@ _RESTORED = """\
 All earlier clients and sessions end: the servers refuse their calls. If one of these calls was
 sent after the backup, you must find out whether it ran. Plain idempotency keys do not end: a
 key that was used after the backup RUNS AGAIN when it is sent again. Stop the servers first."""
+_ENDED = """\
+Calls in the session are refused from now on, and its answers go: what its clients retry later is
+refused, too. Its name stays refused for a week. Sessions of numbered names end with those below
+them. Of a SQLite store its server must be stopped."""
 _NAMESPACE = re.compile(r"-\d+(/|$)")
 
 
@@ -126,6 +130,12 @@ def _parser() -> argparse.ArgumentParser:
     accept.add_argument("--why", required=True, help="the reason; kept with the store")
     accept.add_argument("--yes", action="store_true", help="confirm")
     accept.set_defaults(run=_accept_loss)
+    end = commands.add_parser(
+        "end-session", parents=[url], help="end a named session, whoever opened it"
+    )
+    end.add_argument("name", metavar="NAME")
+    end.add_argument("--yes", action="store_true", help="confirm")
+    end.set_defaults(run=_end_session)
     add_unknown(commands, url)
     add_lease_server(commands)
     return parser
@@ -198,6 +208,18 @@ def _accept_loss(store: Inspection, arguments: argparse.Namespace) -> None:
         )
     new = store.accept_loss(arguments.who, arguments.why)
     print_value(Report(as_json=arguments.json), "store", new)
+
+
+def _end_session(store: Inspection, arguments: argparse.Namespace) -> None:
+    if not arguments.yes:
+        sys.stderr.write(_ENDED + "\n")
+        raise CommandRefused(
+            f"nothing was done; to end {arguments.name!r} say --yes", ExitCode.USAGE
+        )
+    ended = end_session(arguments.url, arguments.name)
+    if not ended:
+        raise CommandRefused(f"no session {arguments.name!r} is open", ExitCode.NOT_FOUND)
+    print_value(Report(as_json=arguments.json), "ended", " ".join(map(str, ended)))
 
 
 def _candidates(text: str) -> int | list[RpcId]:

@@ -27,6 +27,7 @@ from lease_server._sessions import SessionsFrom
 from lease_server._shared_authority import SharedAuthority
 from lease_server._storage import SharedLeaseStorage
 from rifl._grpc.aio_entrance import AioEntrance
+from rifl._leases.openers import session_openers
 from rifl._leases.requests import GrantTerms
 from rifl._leases.service import add_lease_service
 from rifl._stores.opening import open_lease_storage
@@ -61,9 +62,11 @@ def add_lease_server(commands: Any) -> None:
     )
     parser.add_argument(
         "--sessions-from",
-        choices=[each.value for each in SessionsFrom],
-        default=SessionsFrom.AUTHENTICATED.value,
-        help="who may open named sessions: callers with the session's secret, or anyone",
+        type=session_openers,
+        default=SessionsFrom.SECRET.value,
+        metavar="peers|secret|anyone|NAMES",
+        help="who opens named sessions: clients with a certificate, also those with the session's "
+        "secret (default), any, or the certificates with one of these names (kind:name,kind:name)",
     )
     add_tls_options(parser)
     parser.add_argument(

@@ -48,3 +48,15 @@ def peer_of(context: PeerContext, identity_property: str | None = None) -> bytes
     parts = [key.encode(), *values]
     # Lengths in front, so that no two lists of names read the same.
     return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+
+
+def values_of(peer: bytes) -> list[bytes]:
+    """Return the values in what ``peer_of`` returned."""
+    found: list[bytes] = []
+    at = 0
+    while at < len(peer):
+        end = at + 4 + int.from_bytes(peer[at : at + 4], "big")
+        found.append(peer[at + 4 : end])
+        at = end
+    # The property's name comes first.
+    return found[1:]

@@ -14,9 +14,9 @@ from google.protobuf.message import DecodeError, Message
 
 from _rifl_ground.parsing import parse
 from lease_server._authority import Authority, Beat
-from lease_server._session_secret import check_secret, not_yours, verifier
 from lease_server._sessions import SessionsFrom
 from lease_server.v1 import lease_server_pb2 as pb
+from rifl._leases.openers import SessionOpeners
 from rifl.core._shared.errors import BadHeader, RiflError
 from rifl.core._shared.identity import ALSO_AT_MOST, DEFAULT_WINDOW
 from rifl.core._shared.reasons import LOST_REASONS
@@ -67,10 +67,10 @@ class LeaseRequests:
         self,
         authority: Authority,
         terms: GrantTerms,
-        sessions_from: SessionsFrom = SessionsFrom.AUTHENTICATED,
+        openers: SessionOpeners = SessionOpeners(SessionsFrom.SECRET),  # noqa: B008 - immutable
     ) -> None:
         """Answer from ``authority``; grants say ``terms``."""
-        self._anyone = sessions_from is SessionsFrom.ANYONE
+        self._openers = openers
         self._authority = authority
         self._terms = terms
         self.blocks = authority.blocks
@@ -155,7 +155,7 @@ class LeaseRequests:
             request.name,
             peer,
             request.retention_ms / 1000,
-            self._shown(request.secret, request.name, peer),
+            self._openers.shown(request.secret, request.name, peer),
             source="" if peer else source,
         )
         return pb.OpenSessionReply(
@@ -175,20 +175,9 @@ class LeaseRequests:
     def close_session(self, raw: bytes, peer: bytes) -> bytes:
         """CloseSessionRequest to CloseSessionReply. Blocks on the storage."""
         request = _parse(pb.CloseSessionRequest, raw)
-        shown = self._shown(request.secret, request.name, peer)
+        shown = self._openers.shown(request.secret, request.name, peer)
         self._authority.close_session(request.name, peer, shown)
         return pb.CloseSessionReply().SerializeToString()
-
-    def _shown(self, secret: bytes, name: str, peer: bytes) -> bytes:
-        """Return what a caller shows for a session: nothing where its channel says who it is."""
-        if peer:
-            return b""
-        if secret:
-            check_secret(secret)
-            return verifier(secret, name)
-        if not self._anyone:
-            raise not_yours()
-        return b""
 
 
 def _parse(kind: type[_M], raw: bytes) -> _M:

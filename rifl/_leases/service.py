@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any, NoReturn
 
@@ -20,6 +20,7 @@ from rifl._grpc.raw import RawAnswer, answer_data
 from rifl._grpc.shares import Shares
 from rifl._grpc.source import source_of
 from rifl._grpc.status import rich_status
+from rifl._leases.openers import SessionOpeners
 from rifl._leases.peer import peer_of
 from rifl._leases.requests import GrantTerms, LeaseRequests
 from rifl.core._shared.errors import NotLeader, RiflError, StoreUnavailable
@@ -60,7 +61,7 @@ def add_lease_service(
     max_streams_per_peer: int = 1_000,
     executor: Executor | None = None,
     path: str = "",
-    sessions_from: SessionsFrom | str = SessionsFrom.AUTHENTICATED,
+    sessions_from: SessionOpeners | SessionsFrom | str | Collection[str] = SessionsFrom.SECRET,
     message_s: float = MESSAGE_S,
 ) -> None:
     """Serve ``lease_server.v1.LeaseServer`` from ``authority`` on this server.
@@ -86,7 +87,7 @@ def add_lease_service(
     service alone.
 
     ``path``: what clients load to send their calls by (see ``GrantReply``).
-    ``sessions_from``: who may open sessions on a channel without an authenticated peer.
+    ``sessions_from``: who may open sessions (see ``SessionOpeners``).
 
     Refusals carry rich error details. Raises TypeError for anything that is neither
     kind of server, ValueError for a malformed pattern or window.
@@ -94,15 +95,16 @@ def add_lease_service(
     terms = GrantTerms(
         deduplicated=deduplicated, not_deduplicated=not_deduplicated, window=window, path=path
     )
+    openers = SessionOpeners.of(sessions_from)
     if isinstance(server, grpc.aio.Server):
         terms = terms.with_heartbeat(pb.HEARTBEAT_STREAM)
-        requests = LeaseRequests(authority, terms, SessionsFrom(sessions_from))
+        requests = LeaseRequests(authority, terms, openers)
         pool = executor or ThreadPoolExecutor(_STORAGE_THREADS, "lease-storage")
         streams = Shares(max_streams, max_streams_per_peer)
         handlers = _AioShell(requests, peer_property, streams, pool).handlers()
     elif isinstance(server, grpc.Server):
         terms = terms.with_heartbeat(pb.HEARTBEAT_UNARY)
-        requests = LeaseRequests(authority, terms, SessionsFrom(sessions_from))
+        requests = LeaseRequests(authority, terms, openers)
         handlers = _sync_handlers(server, requests, peer_property, executor, message_s)
         server.add_generic_rpc_handlers((EnteredService(SERVICE_NAME, handlers),))
         return

@@ -7,7 +7,7 @@ import contextlib
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -21,6 +21,7 @@ from _rifl_ground.threads import in_thread
 from lease_server import SessionsFrom, StorageUnavailable, open_authority
 from lease_server._authority import TERM_S
 from rifl._grpc.pool import pool_size
+from rifl._leases.openers import SessionOpeners
 from rifl._leases.service import SERVICE_NAME as LEASES
 from rifl._leases.service import add_lease_service
 from rifl._server.call_engine import CallEngine, KeysFrom
@@ -92,9 +93,10 @@ class Deduplicator:
     their method says otherwise; after that a retry runs again. Those of a named session
     stay as long as it does.
 
-    ``sessions_from``: the callers that may open and close named sessions on a channel without
-    an authenticated peer. ``"authenticated"``: those that show the session's secret.
-    ``"anyone"``: also those without a secret; their sessions open by their names. A
+    ``sessions_from``: the callers that may open and close named sessions. ``"peers"``: those
+    with a certificate. ``"secret"``: also those that show the session's secret. ``"anyone"``:
+    also those without one; their sessions open by their names, and the first opener of a name
+    has it (see ``end_session``). A list of names: callers whose certificate has one of them. A
     session that was opened with a secret opens by that secret only.
 
     ``seal`` and ``unseal``: the user's encryption of stored answers, ``seal(data, associated)``
@@ -126,7 +128,7 @@ class Deduplicator:
         observer: Observer | Sequence[Observer] | None = None,
         services: Iterable[ServiceDescriptor] = (),
         keys_from: KeysFrom | str = KeysFrom.AUTHENTICATED,
-        sessions_from: SessionsFrom | str = SessionsFrom.AUTHENTICATED,
+        sessions_from: SessionsFrom | str | Collection[str] = SessionsFrom.SECRET,
         key_retention_s: float | None = DEFAULT_KEY_RETENTION_S,
         bounds: Bounds = Bounds(),  # noqa: B008 - frozen
         seal: Transform | None = None,
@@ -147,7 +149,7 @@ class Deduplicator:
         ):
             raise ValueError(f"a fingerprint key has {_LEAST_KEY_BYTES} bytes or more")
         self._keys_from = KeysFrom(keys_from)
-        self._sessions_from = SessionsFrom(sessions_from)
+        self._sessions_from = SessionOpeners.of(sessions_from)
         self._services = {service.full_name: service for service in services}
         take_options(self._policies, self._services.values())
         self._bounds = bounds
@@ -271,6 +273,15 @@ class Deduplicator:
         ``lease_server.StorageUnavailable``.
         """
         self._authority.rotate_secret()
+
+    def end_session(self, name: str) -> list[int]:
+        """End the open sessions of a name, whoever opened them; return their ids.
+
+        For an operator: as their owners' ``close`` does, durably and for good, a numbered
+        session with those below it. The name is refused afterwards, as that of each session
+        that was closed. Blocks on the store; raises ``lease_server.StorageUnavailable``.
+        """
+        return self._authority.end_session(name)
 
     def statistics(self) -> Statistics:
         """Count what is held now, without blocking calls. Any thread."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from types import ModuleType
 
+from lease_server._shared_authority import open_authority
 from lease_server._storage import SharedLeaseStorage
 from rifl._stores.base import LOCK_TIMEOUT_S, Store
 from rifl._stores.codec import RecordCodec
@@ -59,6 +61,20 @@ def open_lease_storage(url: str) -> SharedLeaseStorage:
     raise UnsupportedStore(
         f"{_scheme(url)!r} is no store that servers share: redis, postgresql, mysql"
     )
+
+
+def end_session(url: str, name: str) -> list[int]:
+    """End the open sessions of a name in an existing store; return their ids.
+
+    See ``Authority.end_session``. Raises a ``StoreError``: ``StoreLocked`` if a process has the
+    SQLite store open; or a refusal of the store.
+    """
+    if not url.startswith("sqlite:"):
+        storage = open_lease_storage(url)
+        with closing(storage):  # type: ignore[type-var]
+            return open_authority(storage).end_session(name)
+    with closing(open_store(url, lock_timeout_s=0.0)) as store:
+        return open_authority(store.leases).end_session(name)
 
 
 def open_inspection(url: str) -> Inspection:

@@ -109,6 +109,22 @@ def test_release_is_refused_while_owned(url: str, capsys: Any) -> None:
     assert main(["release", url, "1/6", "--yes"]) == ExitCode.DONE
 
 
+def test_a_session_is_ended_by_its_name(url: str, capsys: Any) -> None:
+    """Not while a server owns the store, which does it itself; and once (DESIGN §5)."""
+    end = ["end-session", url, "orders"]
+    assert main(end) == ExitCode.USAGE
+    assert "refused" in capsys.readouterr().err
+    with rifl.Deduplicator(url, sessions_from="anyone") as dedup:
+        assert main([*end, "--yes"]) == ExitCode.OWNED
+        (client_id,) = dedup.end_session("nightly") or [0]
+    assert client_id == 0
+    assert main([*end, "--yes"]) == ExitCode.DONE
+    assert re.search(r"ended: \d+$", capsys.readouterr().out, re.MULTILINE)
+    assert main([*end, "--yes"]) == ExitCode.NOT_FOUND
+    assert main(["inspect", url]) == ExitCode.DONE
+    assert "orders (closed)" in capsys.readouterr().out
+
+
 def test_export_to_csv_and_parquet(url: str, tmp_path: Path, capsys: Any) -> None:
     """Both files hold one row a call, with the same values."""
     out = tmp_path / "calls.csv"

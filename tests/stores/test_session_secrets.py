@@ -6,14 +6,18 @@ import itertools
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from lease_server import NotYours, SessionClosed, SessionsFrom, open_authority
+from lease_server import MemoryLeaseStorage, NotYours, SessionClosed, SessionsFrom, open_authority
 from lease_server.v1 import lease_server_pb2 as pb
+from rifl._leases.openers import SessionOpeners, session_openers
+from rifl._leases.peer import peer_of
 from rifl._leases.requests import GrantTerms, LeaseRequests
 from rifl._stores import open_store
+from rifl._stores.opening import end_session
 from rifl.core._shared.errors import BadHeader
 
 _NUMBERS = itertools.count()
@@ -39,9 +43,10 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 class Server:
     """A lease server over one storage, asked as by the wire."""
 
-    def __init__(self, storage: Any, sessions_from: SessionsFrom) -> None:
+    def __init__(self, storage: Any, sessions_from: Any) -> None:
         terms = GrantTerms(deduplicated=("*",))
-        self._requests = LeaseRequests(open_authority(storage), terms, sessions_from=sessions_from)
+        self.authority = open_authority(storage)
+        self._requests = LeaseRequests(self.authority, terms, SessionOpeners.of(sessions_from))
 
     def open(self, name: str, secret: bytes = b"", peer: bytes = b"") -> int:
         """Open a session; its client id."""
@@ -58,7 +63,7 @@ class Server:
 def serve(url: str) -> Iterator[Callable[..., Server]]:
     """Make any number of servers over one store, one after the other."""
     store = open_store(url)
-    yield lambda sessions_from=SessionsFrom.AUTHENTICATED: Server(store.leases, sessions_from)
+    yield lambda sessions_from=SessionsFrom.SECRET: Server(store.leases, sessions_from)
     store.close()
 
 
@@ -202,15 +207,95 @@ def test_no_store_holds_a_secret(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     store = open_store(f"sqlite:///{path}")
     storage: Any = store.leases
-    Server(storage, SessionsFrom.AUTHENTICATED).open("job", MINE)
+    Server(storage, SessionsFrom.SECRET).open("job", MINE)
     (row,) = storage.load_sessions()
     assert len(row.secret) == 32
     assert "secret" not in repr(row)
     with pytest.raises(NotYours):
-        Server(storage, SessionsFrom.AUTHENTICATED).open("job", row.secret)
+        Server(storage, SessionsFrom.SECRET).open("job", row.secret)
     store.close()
     with sqlite3.connect(path) as connection:
         dump = "\n".join(connection.iterdump())
     connection.close()
     assert MINE.decode() not in dump
     assert MINE.hex() not in dump.lower()
+
+
+def peer(*names: str) -> bytes:
+    """Return the identity of a caller whose certificate has these names."""
+    context = SimpleNamespace(
+        peer_identities=lambda: [each.encode() for each in names],
+        peer_identity_key=lambda: "spiffe",
+    )
+    return peer_of(context)
+
+
+@pytest.mark.parametrize(
+    ("sessions_from", "peers", "others"),
+    [
+        ("peers", True, (False, False)),
+        ("secret", True, (True, False)),
+        ("anyone", True, (True, True)),
+        (["dns:jobs", "dns:billing"], False, (False, False)),
+        (["dns:reports", "dns:jobs"], True, (False, False)),
+    ],
+)
+def test_who_may_open_sessions_is_said(
+    sessions_from: Any, peers: bool, others: tuple[bool, bool]
+) -> None:
+    """Callers with a certificate, or some of them; those with a secret, or with neither (§5)."""
+    server = Server(MemoryLeaseStorage(), sessions_from)
+
+    def may(name: str, **shown: bytes) -> bool:
+        try:
+            server.open(name, **shown)
+            server.close(name, **shown)
+        except NotYours:
+            refused(lambda: server.close(name, **shown))
+            return False
+        return True
+
+    assert may("job", peer=peer("dns:reports", "dns:a")) is peers
+    assert (may("secret", secret=MINE), may("open")) == others
+
+
+@pytest.mark.parametrize("wrong", ["authenticated", "dns:jobs", [], [""], [b"dns:jobs"]])
+def test_who_may_open_sessions_is_a_word_or_names(wrong: Any) -> None:
+    """A name alone is refused, as a misspelt word would let somebody else in."""
+    with pytest.raises(ValueError, match=r"sessions_from|SessionsFrom"):
+        SessionOpeners(wrong)
+    assert session_openers("dns:a,dns:b").shown(b"", "job", peer("dns:b")) == b""
+
+
+def test_an_operator_ends_a_session_by_its_name(url: str) -> None:
+    """Whoever opened it, with a secret, a certificate or neither; in a server or beside it (§5)."""
+    store = open_store(url)
+    server = Server(store.leases, "anyone")
+    for name in ("here", "there"):
+        for shown in ({"secret": MINE}, {"peer": peer("dns:jobs")}):
+            server.open(name, **shown)
+        server.open(f"{name}#1", OTHERS)
+        server.open(f"{name}#2", OTHERS)
+    server.open("free")
+    assert len(server.authority.end_session("here")) == 2
+    assert len(server.authority.end_session("here#2")) == 1
+    assert len(server.authority.end_session("free")) == 1
+    assert server.authority.end_session("here") == []
+    ended = "here"
+    if url != "memory:":
+        store.close()
+        assert len(end_session(url, "there")) == 2
+        assert len(end_session(url, "there#2")) == 1
+        store = open_store(url)
+        server = Server(store.leases, "anyone")
+        ended = "there"
+    for attempt in (
+        lambda: server.open(ended, MINE),
+        lambda: server.open(ended, peer=peer("dns:jobs")),
+        lambda: server.open(f"{ended}#1", OTHERS),
+        lambda: server.open(f"{ended}#2", OTHERS),
+        lambda: server.open("free"),
+    ):
+        with pytest.raises(SessionClosed):
+            attempt()
+    store.close()

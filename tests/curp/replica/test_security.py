@@ -122,7 +122,8 @@ def test_only_members_reach_the_group_and_only_with_its_token_change_it(
     bare = group.options(token=False)
     assert run("status", group.replica, *bare)[0] == 0
     removal = ("witness", "remove", group.replica, group.witness)
-    for change in (removal, ("transfer", group.replica)):
+    ending = ("end-session", group.replica, "nightly")
+    for change in (removal, ("transfer", group.replica), ending):
         code, told = run(*change, *bare)
         assert code == 1
         assert "token" in told
@@ -137,6 +138,17 @@ def test_only_members_reach_the_group_and_only_with_its_token_change_it(
             assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED  # type: ignore[attr-defined]
     with grpc.insecure_channel(group.witness) as plain, pytest.raises(grpc.RpcError):
         curp_pb2_grpc.WitnessStub(plain).Status(pb.WitnessStatusRequest(), timeout=5)
+
+    assert run(*ending, *secured)[0] == 1
+    with rifl.connect(group.replica, credentials=group.credentials(), session="nightly") as channel:
+        stub = bank_pb2_grpc.BankStub(channel)
+        request = bank_pb2.DepositRequest(reference="s", account="alice", cents=5)
+        stub.Deposit(request, timeout=30, metadata=(rifl.key("s"),))
+        code, told = run(*ending, *secured)
+        assert (code, told.split()) == (0, ["ended:", str(channel.session.client_id)])
+        with pytest.raises(rifl.CallError) as over:
+            stub.Deposit(request, timeout=30, metadata=(rifl.key("another"),))
+        assert over.value.reason == "SESSION_CLOSED"
 
     code, told = run(*removal, *secured)
     assert (code, "witnesses none" in told) == (0, True)

@@ -1,0 +1,63 @@
+"""The callers that may open named sessions: with a certificate, a secret, or neither."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from lease_server._session_secret import check_secret, not_yours, verifier
+from lease_server._sessions import SessionsFrom
+from rifl._leases.peer import values_of
+from rifl.core._shared.errors import NotYours
+
+
+class SessionOpeners:
+    """What ``sessions_from`` says; immutable, any thread.
+
+    One of ``SessionsFrom``, or a list of names: then a caller needs a certificate with one of
+    them, as its identity has them (see ``peer_of``).
+    """
+
+    def __init__(self, given: SessionsFrom | str | Collection[str]) -> None:
+        """Raise ``ValueError`` for a word that is none of ``SessionsFrom``, or no names."""
+        self._names: frozenset[bytes] | None = None
+        if isinstance(given, SessionsFrom | str):
+            self._without = SessionsFrom(given)
+            return
+        self._without = SessionsFrom.PEERS
+        if not given or not all(isinstance(each, str) and each for each in given):
+            raise ValueError("sessions_from needs at least one name, and none that is empty")
+        self._names = frozenset(each.encode() for each in given)
+
+    @classmethod
+    def of(cls, given: SessionOpeners | SessionsFrom | str | Collection[str]) -> SessionOpeners:
+        """Return what is given, read if it was not yet."""
+        return given if isinstance(given, SessionOpeners) else cls(given)
+
+    def shown(self, secret: bytes, name: str, peer: bytes) -> bytes:
+        """Return what a caller shows for a session: nothing if its channel says who it is.
+
+        Raises ``NotYours`` for a caller that may open none, ``BadHeader`` for a bad secret.
+        """
+        if peer:
+            if self._names is not None and self._names.isdisjoint(values_of(peer)):
+                raise NotYours(
+                    "the session is not yours: sessions_from names the certificates that open "
+                    "sessions here, and yours is none of them"
+                )
+            return b""
+        if self._without is SessionsFrom.PEERS:
+            raise NotYours(
+                "the session is not yours: sessions_from lets callers with a certificate open "
+                "sessions here, and no others"
+            )
+        if secret:
+            check_secret(secret)
+            return verifier(secret, name)
+        if self._without is not SessionsFrom.ANYONE:
+            raise not_yours()
+        return b""
+
+
+def session_openers(text: str) -> SessionOpeners:
+    """Return what an argument of a command says: a word, or ``kind:name,kind:name``."""
+    return SessionOpeners(text.split(",") if ":" in text else text)
