@@ -18,6 +18,7 @@ It is private, and imports none of them.
 - ``plaintext``: which connections secrets stay off.
 - ``options``: of several commands.
 - ``parsing``: protobuf's messages, counted before they are parsed.
+- ``seldom``: warnings that a peer could cause without end.
 - ``texts``: what others said, as people are shown it.
 - ``pings``: options of gRPC servers: clients may ping, and have so many connections.
 - ``tls``: of commands that listen, and certificates that are read again.

@@ -28,7 +28,7 @@ class Outcome(enum.Enum):
 
 
 class RiflError(Exception):
-    """The root; ``str()`` is the message that also travels as status details."""
+    """The root; ``str()`` is the whole message, ``caller_text`` what travels as status details."""
 
     # No names that gRPC's errors have otherwise: the client raises both in one.
     reason: str = "RIFL"
@@ -37,10 +37,16 @@ class RiflError(Exception):
     # Of a key, which other callers share, a refusal tells ``outcome`` only if the store
     # has looked it up, or if there is no such key; else the outcome is unknown.
     of_the_key: ClassVar[bool] = False
+    # Told to callers in place of a message that may name the server's store, files and addresses.
+    told: str = ""
     # On a server: the ``Call`` that was refused, if it is not at hand otherwise.
     arrival: Any = None
     # The store that refuses, if it is not the one that the call names; 0: it is.
     store = 0
+
+    def caller_text(self) -> str:
+        """Return what a caller is told of it: strangers learn nothing of the server's store."""
+        return self.told or str(self)
 
     def may_have_run(self) -> None:
         """Say of this refusal, not of its class, that its call may have run, or may yet."""
@@ -151,3 +157,4 @@ class StoreUnavailable(RiflError):
     reason = "STORE_UNAVAILABLE"
     code_name = "UNAVAILABLE"
     outcome = Outcome.NOT_EXECUTED
+    told = "the server's store does not take this now: send it again; the server's events say why"

@@ -86,7 +86,11 @@ class OperatorClient:
         for _, status in self.statuses():
             if status is not None and status.role == "leader":
                 return status
-        raise GroupError("none of the replicas leads now")
+        raise self._leaderless()
+
+    def _leaderless(self) -> GroupError:
+        silent = "".join(f"; {address}: {why}" for address, why in self.silent.items())
+        return GroupError(f"none of the replicas leads now{silent}")
 
     def change_witnesses(self, change: Callable[[list[str]], list[str]]) -> pb.GroupConfiguration:
         """Put another list in force; ``change`` makes it of the one asked for before.
@@ -125,7 +129,7 @@ class OperatorClient:
         statuses = [status for _, status in self.statuses() if status is not None]
         led = _serving(statuses)
         if led is None:
-            raise GroupError("none of the replicas leads now")
+            raise self._leaderless()
         self._check_may_lead(replica, statuses)
         request = pb.TransferRequest(replica=replica)
         address = led.configuration.leader

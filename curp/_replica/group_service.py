@@ -19,7 +19,7 @@ from lease_server._tokens import peer_bound
 from rifl._grpc.entrance import MESSAGE_S, EnteredService, ServiceThreads, entrance_of
 from rifl._leases.peer import peer_of
 from rifl._server import aio, sync
-from rifl._server.reply import Reply
+from rifl._server.reply import refused
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import BadHeader, NotYours, RiflError
 
@@ -77,16 +77,18 @@ def add_group_service(
 ) -> None:
     """Serve ``curp.v1.Group`` from ``group`` on a sync or aio server, before it starts.
 
-    ``group_token``: changes are refused (NOT_YOURS) without it; None: they are open to callers
-    of this machine, and with ``open_group`` to all, but for new witnesses.
-    ``message_s``: how long a call's message may take on a ``grpc.server``.
+    ``group_token``: changes and Status are refused (NOT_YOURS) without it; None: they are open to
+    callers of this machine, changes with ``open_group`` to all, but for new witnesses, and Status
+    to all. ``message_s``: how long a call's message may take on a ``grpc.server``.
     """
     tokens = tokens_of(group_token)
 
     def authorise(context: Any) -> None:
         if not may_change(context, tokens, open_group=open_group):
             _log.warning("group_token_refused", peer=context.peer())
-            raise NotYours("only who has the group's token may change the group")
+            raise NotYours(
+                "only who has the group's token may change the group, or ask for its status"
+            )
 
     def synced(request: pb.SyncRequest, context: Any) -> pb.SyncReply:
         kind = request.WhichOneof("identity")
@@ -110,6 +112,9 @@ def add_group_service(
         return group.configuration()
 
     def status(request: pb.GroupStatusRequest, context: Any) -> pb.GroupStatusReply:
+        if tokens:
+            # It names engines, witnesses, and what they said.
+            authorise(context)
         return group.status()
 
     def change(request: pb.ChangeWitnessesRequest, context: Any) -> pb.GroupConfiguration:
@@ -185,7 +190,7 @@ def _sync_behavior(kind: Any, answer: Callable[[Any, Any], Any]) -> Any:
         try:
             return _answer(kind, answer, raw, context)
         except RiflError as error:
-            return sync.send(context, Reply(None, error).status())
+            return sync.send(context, refused(error))
 
     return behavior
 
@@ -196,6 +201,6 @@ def _aio_behavior(kind: Any, answer: Callable[[Any, Any], Any], pool: ThreadPool
         try:
             return await loop.run_in_executor(pool, _answer, kind, answer, raw, context)
         except RiflError as error:
-            return await aio.send(context, Reply(None, error).status())
+            return await aio.send(context, refused(error))
 
     return behavior

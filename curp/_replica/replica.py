@@ -19,7 +19,7 @@ from _rifl_ground.owned_lock import OwnedLock
 from _rifl_ground.threads import in_thread
 from _rifl_ground.urls import split_url
 from curp._core.role import Role
-from curp._group_token import why_kept_off
+from curp._group_token import may_change, tokens_of, why_kept_off
 from curp._key_declarations import KeyDeclaration
 from curp._replica.assembly import assemble
 from curp._replica.driver import drive
@@ -41,6 +41,7 @@ from curp.observer import GroupObservers, GroupReport
 from curp.v1 import curp_pb2 as pb
 from lease_server import SessionsFrom
 from rifl._grpc.pool import pool_size
+from rifl._grpc.status import rich_status
 from rifl._leases.openers import SessionOpeners
 from rifl._leases.service import SERVICE_NAME as LEASES
 from rifl._leases.service import add_lease_service
@@ -52,6 +53,7 @@ from rifl._server.outcomes_service import add_outcomes_service
 from rifl._stores.forks import belongs_here
 from rifl.core._serving.bounds import DEFAULT_KEY_RETENTION_S, Bounds
 from rifl.core._serving.policy import Kind, MethodPolicy
+from rifl.core._shared.errors import NotYours
 from rifl.core._shared.observer import Observer, Statistics
 
 
@@ -353,8 +355,22 @@ class Replica:
         self._health.set_named(GROUP, serving=self.role != Role.STOPPED)
 
     def add_reflection(self, server: grpc.Server | grpc.aio.Server, *services: str) -> None:
-        """Serve gRPC reflection (``rifl-grpc[health]``) for the services named, and rifl's."""
-        add_reflection(server, (*services, LEASES, OUTCOMES, GROUP))
+        """Serve gRPC reflection (``rifl-grpc[health]``) for the services named, and rifl's.
+
+        Of a group with a token, to callers that show it.
+        """
+        tokens = tokens_of(self._secrets.group_token)
+
+        def refuses(context: Any) -> grpc.Status | None:
+            if not tokens or may_change(context, tokens):
+                return None
+            return rich_status(
+                grpc.StatusCode.PERMISSION_DENIED,
+                NotYours.reason,
+                "only who has the group's token may ask what is served",
+            )
+
+        add_reflection(server, (*services, LEASES, OUTCOMES, GROUP), refuses)
 
     def start(self) -> None:
         """Begin to follow, and to lead when no other replica does. Returns at once."""

@@ -13,5 +13,5 @@ from rifl.core._shared.errors import RiflError
 
 async def abort(context: grpc.aio.ServicerContext[Any, Any], error: RiflError) -> NoReturn:
     """End a call with a refusal."""
-    status = rich_status(grpc.StatusCode[error.code_name], error.reason, str(error))
+    status = rich_status(grpc.StatusCode[error.code_name], error.reason, error.caller_text())
     await context.abort(status.code, status.details, status.trailing_metadata)

@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.seldom import SeldomLog
 from lease_server._authority import Authority
 from lease_server._errors import StorageUnavailable, TooManyClients, TooManyRefusals
 from lease_server._sessions import SessionsFrom
@@ -27,6 +28,7 @@ from rifl.core._shared.errors import NotLeader, RiflError, StoreUnavailable
 from rifl.core._shared.identity import DEFAULT_WINDOW
 
 _log = get_logger("lease_server")
+_causes = SeldomLog(_log)
 
 SERVICE_NAME = "lease_server.v1.LeaseServer"
 
@@ -115,9 +117,12 @@ def add_lease_service(
 
 def status_of(error: RiflError) -> grpc.Status:
     """The rich status a refusal travels as."""
+    _causes.cause(error)
     info = {"leader": error.leader} if isinstance(error, NotLeader) and error.leader else {}
     code = grpc.StatusCode[error.code_name]
-    return rich_status(code, error.reason, str(error), info, _RETRY_AFTER_S.get(type(error)))
+    return rich_status(
+        code, error.reason, error.caller_text(), info, _RETRY_AFTER_S.get(type(error))
+    )
 
 
 def _sync_handlers(

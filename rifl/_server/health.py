@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Any, Protocol
 
 import grpc
 import grpc.aio
@@ -136,16 +136,69 @@ def _shared_aio(watch: Callable[..., Any], shares: Shares) -> Callable[..., Any]
     return shared
 
 
-def add_reflection(server: grpc.Server | grpc.aio.Server, services: Sequence[str]) -> None:
-    """Host gRPC reflection for the services, and for itself."""
+class CallStatus(Protocol):
+    """How a call is ended: gRPC's ``Status``, or what has the same fields."""
+
+    @property
+    def code(self) -> Any:
+        """Not OK."""
+
+    @property
+    def details(self) -> str:
+        """For people."""
+
+    @property
+    def trailing_metadata(self) -> Any:
+        """What comes with it."""
+
+
+_Refuses = Callable[[Any], CallStatus | None]
+
+
+def add_reflection(
+    server: grpc.Server | grpc.aio.Server,
+    services: Sequence[str],
+    refuses: _Refuses | None = None,
+) -> None:
+    """Host gRPC reflection for the services, and for itself.
+
+    ``refuses`` is asked with the context of each call, and returns what ends it, or None.
+    """
     try:
-        from grpc_reflection.v1alpha import reflection
+        from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
     except ImportError as error:
         raise ImportError(
             "gRPC reflection needs the extra: pip install 'rifl-grpc[health]'"
         ) from error
-    if isinstance(server, grpc.Server):
-        added: Any = EnteredServer(server, ServiceThreads("rifl-reflection", _THREADS))
+    names = (*services, reflection.SERVICE_NAME)
+    servicer: Any
+    if isinstance(server, grpc.aio.Server):
+        servicer, guarded = reflection.aio.ReflectionServicer(names), _guarded_aio
     else:
-        added = server
-    reflection.enable_server_reflection((*services, reflection.SERVICE_NAME), added)
+        servicer, guarded = reflection.ReflectionServicer(names), _guarded
+    if refuses is not None:
+        servicer.ServerReflectionInfo = guarded(servicer.ServerReflectionInfo, refuses)
+    added: Any = server
+    if isinstance(server, grpc.Server):
+        added = EnteredServer(server, ServiceThreads("rifl-reflection", _THREADS))
+    reflection_pb2_grpc.add_ServerReflectionServicer_to_server(servicer, added)
+
+
+def _guarded(answer: Callable[..., Any], refuses: _Refuses) -> Callable[..., Any]:
+    def asked(requests: Any, context: Any) -> Iterator[Any]:
+        if (refusal := refuses(context)) is not None:
+            context.set_trailing_metadata(refusal.trailing_metadata)
+            context.abort(refusal.code, refusal.details)
+        yield from answer(requests, context)
+
+    return asked
+
+
+def _guarded_aio(answer: Callable[..., Any], refuses: _Refuses) -> Callable[..., Any]:
+    async def asked(requests: Any, context: Any) -> AsyncIterator[Any]:
+        if (refusal := refuses(context)) is not None:
+            await context.abort(refusal.code, refusal.details, refusal.trailing_metadata)
+        async for reply in answer(requests, context):
+            yield reply
+
+    return asked

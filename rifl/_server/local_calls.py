@@ -264,9 +264,9 @@ class LocalCalls:
         except NotRecorded as error:
             return LocalRun(_ABORTED if not record.code else record.code, str(error))
         except RecordPending as error:
-            return LocalRun(_UNAVAILABLE, str(error), pending=True)
+            return LocalRun(_UNAVAILABLE, error.caller_text(), pending=True)
         except StoreUnavailable as error:
-            return LocalRun(_UNAVAILABLE, str(error), broken=True)
+            return LocalRun(_UNAVAILABLE, error.caller_text(), broken=True)
         if isinstance(standing, CompletionRecord):
             # It stands, whatever the handler did then.
             return LocalRun(0, "", committed=True)

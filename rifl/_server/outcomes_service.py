@@ -11,7 +11,7 @@ from _rifl_ground.parsing import parse
 from rifl._grpc.entrance import EnteredService, ServiceThreads, entrance_of
 from rifl._server import aio, sync
 from rifl._server.call_engine import CallEngine
-from rifl._server.reply import Reply
+from rifl._server.reply import refused
 from rifl._wire.records import outcome_to_wire, record_to_message
 from rifl.core._serving.answer import Answer
 from rifl.core._serving.policy import MethodPolicy
@@ -89,7 +89,7 @@ def _sync_resolve(engine: CallEngine) -> Any:
             answer = shell.drive(resolve(engine.store, call, RESOLUTION), context)
             return resolution_reply(answer).SerializeToString()
         except RiflError as error:
-            return sync.send(context, Reply(None, error).status())
+            return sync.send(context, refused(error))
 
     return behavior
 
@@ -103,6 +103,6 @@ def aio_resolve(engine: CallEngine, shell: aio.AioShell) -> Any:
             work = shell.drive(resolve(engine.store, call, RESOLUTION), context)
             return resolution_reply(await shell.shielded(work)).SerializeToString()
         except RiflError as error:
-            return await aio.send(context, Reply(None, error).status())
+            return await aio.send(context, refused(error))
 
     return behavior

@@ -8,13 +8,13 @@ ends arrivals by it: what is logged and observed is the same for all of them.
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from _rifl_ground.log import get_logger
 from _rifl_ground.refusals import Outcome
+from _rifl_ground.seldom import SeldomLog
 from rifl._grpc.codes import STATUS_CODES
 from rifl._grpc.status import DETAILS_KEY, details_bin
 from rifl._wire.envelope import NO_INFO, ItemReply, encode_executed, encode_reply
@@ -54,20 +54,18 @@ _BUGS = frozenset(
         errors.StoreMismatch,
     )
 )
-_EVERY_S = 10.0
 
 
 class RefusalLog:
     """Writes a warning for refusals that signal a bug, and a debug event for all.
 
-    At most one warning in ten seconds for each reason, with the number of those
+    And a warning with the whole text of those of which callers are told less, or nothing of
+    their cause. At most one warning in ten seconds for each reason, with the number of those
     left out, so that a peer that sends garbage cannot fill the disk. Thread-safe.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._last: dict[str, tuple[float, int]] = {}
+        self._seldom = SeldomLog(_log, clock)
 
     def refused(self, method: str, call: Call | None, error: RiflError) -> None:
         """Note one refusal."""
@@ -75,18 +73,13 @@ class RefusalLog:
         if call is not None:
             identity["rpc_id"] = str(call.rpc_id)
             identity["attempt"] = call.attempt
-        _log.debug("refused", **identity)
+        _log.debug("refused", **identity, error=str(error))
         # A later attempt of an acknowledged call arrived late: no caller waits for it.
         late = error.reason == errors.StaleRpc.reason and call is not None and call.attempt > 1
-        if error.reason not in _BUGS or late:
-            return
-        now = self._clock()
-        with self._lock:
-            since, left_out = self._last.get(error.reason, (-_EVERY_S, 0))
-            due = now - since >= _EVERY_S
-            self._last[error.reason] = (now, 0) if due else (since, left_out + 1)
-        if due:
-            _log.warning("refused_a_mistake", **identity, error=str(error), left_out=left_out)
+        if error.reason in _BUGS and not late:
+            self._seldom.warn("refused_a_mistake", error.reason, **identity, error=str(error))
+        else:
+            self._seldom.cause(error, **identity)
 
 
 _OK = 0
@@ -170,6 +163,15 @@ class Reply:
         """Return what an observer is told of it."""
         record, seconds = self.record, time.perf_counter() - began
         return ServedCall(method, call, self.outcome, record.reason, record.code, seconds)
+
+
+_causes = SeldomLog(_log)
+
+
+def refused(error: RiflError) -> SentReply:
+    """Return what a request of a service of rifl's own is refused with."""
+    _causes.cause(error)
+    return Reply(None, error).status()
 
 
 class Replies:

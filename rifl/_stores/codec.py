@@ -95,10 +95,12 @@ class RecordCodec:
         """
         try:
             return record, self.to_bytes(record, call, at_s)
-        except Exception as error:  # noqa: BLE001 - whatever the user's seal raises
+        except Exception:  # noqa: BLE001 - whatever the user's seal raises
             _log.exception("record_not_kept", method=call.method)
             lost = refusal_record(
-                OutcomeUnknown(f"the call ran, and its answer could not be kept: {error!r}")
+                OutcomeUnknown(
+                    "the call ran, and its answer could not be kept: the server's events say why"
+                )
             )
             return lost, RecordCodec().to_bytes(lost, call, at_s)
 
@@ -121,7 +123,7 @@ class RecordCodec:
             try:
                 data = self._unseal(data, call.place)
             except Exception as error:
-                raise OutcomeUnknown(f"the call's record cannot be unsealed: {error!r}") from error
+                raise OutcomeUnknown("the call's record cannot be unsealed") from error
             return _read(data, call)
         record = _read(data, call)
         if self._require_sealed and record.outcome is not Outcome.UNKNOWN:

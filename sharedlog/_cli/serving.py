@@ -61,6 +61,9 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
         help="remove messages that are not needed, once per TIME",
     )
     parser.add_argument(
+        "--reflection", action="store_true", help="gRPC reflection, for admitted callers"
+    )
+    parser.add_argument(
         "--no-sweep",
         action="store_true",
         help="do not roll back what crashed programs left pending",
@@ -85,6 +88,7 @@ def serve(arguments: argparse.Namespace) -> int:
         settings=settings,
         tokens=tokens,
         credentials=certificate.credentials,
+        reflection=arguments.reflection,
     )
     with contextlib.ExitStack() as ending:
         observer, metrics = observer_of(arguments.metrics, ending)

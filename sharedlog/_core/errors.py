@@ -50,6 +50,12 @@ class LogError(Exception):
     """A log's refusal. ``appended``: False if nothing was, None if that is not known."""
 
     appended: bool | None = False
+    # Told to clients in place of a message that may name the server's engine, files and addresses.
+    told: str = ""
+
+    def caller_text(self) -> str:
+        """Return what a client is told of it."""
+        return self.told or str(self)
 
 
 class InvalidRequest(LogError, ValueError):
@@ -318,6 +324,8 @@ class CorruptLog(LogError):
     Bring the data back: docs/how-to/log-operations.md#backups.
     """
 
+    told = "the log is damaged: the server's events say where"
+
 
 class SchemaChanged(LogError):
     """The stream's values have other columns, or another type, than the writer or reader uses.
@@ -345,6 +353,7 @@ class LogUnavailable(LogError):
     appended: bool | None = None
     # False: it stays so until an operator changes something, and is told at once.
     passing = True
+    told = "the server's log or store does not take this now: the server's events say why"
 
 
 class LogFull(LogUnavailable):
@@ -363,6 +372,7 @@ class QuotaExceeded(LogUnavailable):
     """
 
     appended = False
+    told = ""
 
 
 class LogStopped(LogUnavailable):
@@ -404,6 +414,8 @@ class NoSuchLog(LogError):
 
     Correct the URL, or ``create`` the log.
     """
+
+    told = "the server's log is gone: the server's events say where it was"
 
 
 class NoSuchStream(LogError):

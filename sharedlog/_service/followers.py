@@ -247,7 +247,7 @@ def _pieces(messages: Sequence[Committed]) -> Iterator[Sequence[Committed]]:
 
 def _stopping() -> LogError:
     found = LogUnavailable("the server stops: follow on at it after its restart, or at another")
-    found.appended = False
+    found.appended, found.told = False, ""
     return found
 
 

@@ -17,6 +17,7 @@ from _rifl_ground.log import get_logger
 from _rifl_ground.parsing import parse
 from _rifl_ground.pings import OWN_SERVER_OPTIONS
 from _rifl_ground.plaintext import is_loopback
+from _rifl_ground.seldom import SeldomLog
 from _rifl_ground.texts import hides
 from _rifl_ground.threads import in_thread
 from rifl._grpc.aio_entrance import AioEntrance
@@ -52,6 +53,7 @@ _KEPT = WAITING + WATCHES
 # How long calls in flight have when it stops.
 GRACE_S = 10.0
 _log = get_logger("sharedlog")
+_causes = SeldomLog(_log)
 
 
 @hides("tokens")
@@ -63,7 +65,7 @@ class Options(NamedTuple):
     tokens: Mapping[str, bytes] | None = None
     credentials: grpc.ServerCredentials | None = None
     health: bool = True
-    reflection: bool = True
+    reflection: bool = False
 
 
 class LogServer:
@@ -113,7 +115,7 @@ class LogServer:
         if options.health:
             self._health.serve(self._server, (SERVICE,))
         if options.reflection:
-            add_reflection(self._server, (SERVICE, STEPS))
+            add_reflection(self._server, (SERVICE, STEPS), self._refuses)
         if options.credentials is None:
             if options.tokens and not is_loopback(options.listen):
                 _log.warning("token_over_plaintext", listen=options.listen)
@@ -143,6 +145,14 @@ class LogServer:
         self._threads.shutdown(wait=False)
         self._following.shutdown(wait=False)
         _log.info("log_no_longer_served", address=self.address)
+
+    def _refuses(self, context: Any) -> Refusal | None:
+        """Return what a caller is refused with that may not call at all."""
+        try:
+            self._access.caller(context)
+        except LogError as error:
+            return refusal_of(error)
+        return None
 
     def _answering(self, answers: bool) -> None:
         self._health.set(answers)
@@ -232,6 +242,8 @@ class LogServer:
         except Exception:  # noqa: BLE001 - ours, not the caller's: it may have happened or not
             _log.exception("served_log_failed")
             refused = LogUnavailable("the server failed: its events say why")
+            refused.told = ""
+        _causes.cause(refused)
         return await context.abort(*refusal_of(refused))
 
 

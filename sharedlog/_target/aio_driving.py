@@ -17,7 +17,6 @@ from sharedlog._core.target_steps import (
     HandlerKind,
     MoveTargetRows,
     RunHandler,
-    TargetUnavailable,
     TellPlayer,
 )
 from sharedlog._target.target import (
@@ -28,6 +27,7 @@ from sharedlog._target.target import (
     interceptor_failed,
     not_revoked,
     refused,
+    unavailable,
 )
 
 
@@ -108,7 +108,7 @@ class AioRules:
             except NotFound as error:
                 raise refused(error) from error
             except RiflError as error:
-                raise TargetUnavailable(str(error)) from error
+                raise unavailable(error) from error
         runs.append(attempt)
         # Of a plain one the index has to say so first; of one that commits, whatever it comes to.
         if called.kind is not HandlerKind.PLAIN and ran.committing is None:
@@ -134,4 +134,4 @@ async def _moved(later: Any) -> Any:
     try:
         return await later
     except RiflError as error:
-        raise TargetUnavailable(str(error)) from error
+        raise unavailable(error) from error

@@ -11,7 +11,7 @@ import grpc
 
 from _rifl_ground.threads import in_thread
 from rifl._server.local_calls import ServerHandlers
-from sharedlog._core.errors import LogError, LogUnavailable
+from sharedlog._core.errors import LogError
 from sharedlog._core.target_seat import settle
 from sharedlog._core.target_steps import DeliveryAnswer, TargetUnavailable
 from sharedlog._core.target_taking import connect
@@ -26,7 +26,7 @@ from sharedlog._target.requests import (
     parsed,
     passed_over_of,
 )
-from sharedlog._target.target import ServedTarget
+from sharedlog._target.target import ServedTarget, known
 from sharedlog._wire.refusals import refusal_of
 from sharedlog.v1 import target_pb2 as pb
 
@@ -65,8 +65,7 @@ class AioTarget:
                 self.target.access.check(context)
                 return await answer(data, context)
             except (LogError, TargetUnavailable) as error:
-                known = error if isinstance(error, LogError) else LogUnavailable(str(error))
-                await context.abort(*refusal_of(known))
+                await context.abort(*refusal_of(known(error)))
                 return None
 
         return behavior

@@ -17,7 +17,7 @@ from rifl._grpc.entrance import (
 )
 from rifl._grpc.pool import pool_of, pool_size
 from rifl._server.local_calls import Attempt, NotFound, RiflError, ServerHandlers
-from sharedlog._core.errors import LogError, LogUnavailable
+from sharedlog._core.errors import LogError
 from sharedlog._core.position import Position
 from sharedlog._core.target_index import Feed
 from sharedlog._core.target_seat import (
@@ -57,10 +57,12 @@ from sharedlog._target.target import (
     delivery_of,
     ended_of,
     interceptor_failed,
+    known,
     not_passed_over,
     not_revoked,
     refused,
     skipped,
+    unavailable,
 )
 from sharedlog._wire.refusals import refusal_of
 from sharedlog.v1 import target_pb2 as pb
@@ -107,8 +109,7 @@ class SyncTarget:
                 self._target.access.check(context)
                 return answer(data, context)
             except (LogError, TargetUnavailable) as error:
-                known = error if isinstance(error, LogError) else LogUnavailable(str(error))
-                refusal = refusal_of(known)
+                refusal = refusal_of(known(error))
                 context.set_trailing_metadata(refusal.trailing_metadata)
                 context.set_code(refusal.code)
                 context.set_details(refusal.details)
@@ -240,7 +241,7 @@ class SyncTarget:
             except NotFound as error:
                 raise refused(error) from error
             except RiflError as error:
-                raise TargetUnavailable(str(error)) from error
+                raise unavailable(error) from error
         runs.append(attempt)
         # Of a plain one the index has to say so first; of one that commits, whatever it comes to.
         if called.kind is not HandlerKind.PLAIN and ran.committing is None:
@@ -267,7 +268,7 @@ def _wait(later: Any) -> Any:
     try:
         return later.wait()
     except RiflError as error:
-        raise TargetUnavailable(str(error)) from error
+        raise unavailable(error) from error
 
 
 def _committed(step: Await) -> tuple[int, str]:

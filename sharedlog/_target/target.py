@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.seldom import SeldomLog
 from rifl._server.local_calls import (
     LocalCalls,
     LocalRun,
@@ -18,7 +19,7 @@ from rifl._server.local_calls import (
     RowCall,
     Transport,
 )
-from sharedlog._core.errors import OtherStore
+from sharedlog._core.errors import LogError, LogUnavailable, OtherStore
 from sharedlog._core.position import Position
 from sharedlog._core.target_delivery import Delivery, DeliveryKind
 from sharedlog._core.target_index import Feed
@@ -40,6 +41,7 @@ from sharedlog._core.target_steps import (
 from sharedlog._target.access import PlayerAccess
 
 _log = get_logger("sharedlog.target")
+_causes = SeldomLog(_log)
 _Lock = TypeVar("_Lock")
 # The most substreams that are remembered while no player delivers to them.
 _MOST_SEATS = 65_536
@@ -87,7 +89,7 @@ class ServedTarget:
         try:
             found = dict(zip(others, self.rows.beats(others), strict=True)) if others else {}
         except RiflError as error:
-            raise TargetUnavailable(str(error)) from error
+            raise unavailable(error) from error
         return [found.get(each, 1) for each in processes]
 
     def waits(self, seats: Seats[Any], feed: Feed, tag: str) -> bool:
@@ -100,14 +102,14 @@ class ServedTarget:
         try:
             return self.rows.get(step.keys)
         except RiflError as error:
-            raise TargetUnavailable(str(error)) from error
+            raise unavailable(error) from error
 
     def put(self, step: MoveTargetRows) -> Any:
         """Begin to move rows; the ``Later`` of whether they were."""
         try:
             return self.rows.move([Move(*each) for each in step.moves])
         except RiflError as error:
-            raise TargetUnavailable(str(error)) from error
+            raise unavailable(error) from error
 
     def call_of(self, step: RunHandler) -> RowCall:
         """Return the run of a delivery's handler as rifl knows it."""
@@ -162,6 +164,23 @@ class ServedTarget:
 def ended_of(ran: LocalRun) -> Ended:
     """Return what became of a handler as the rules have it."""
     return Ended(*ran)
+
+
+def unavailable(error: RiflError) -> TargetUnavailable:
+    """Return what a player is told of the target's store; the operator is told why."""
+    _causes.cause(error)
+    return TargetUnavailable(error.caller_text())
+
+
+def known(error: LogError | TargetUnavailable) -> LogError:
+    """Return what a player's call is refused with."""
+    if isinstance(error, LogError):
+        _causes.cause(error)
+        return error
+    found = LogUnavailable(str(error))
+    # It says what a player may know.
+    found.told = ""
+    return found
 
 
 def refused(error: NotFound) -> MethodRefused:

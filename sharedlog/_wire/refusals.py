@@ -76,7 +76,7 @@ def refusal_of(error: LogError) -> Refusal:
             said[name] = str(value)
     if isinstance(error, errors.TrimmedLog) and error.lost is not None:
         said["lost_first"], said["lost_last"] = map(str, error.lost)
-    text = " ".join(str(error).split())[:_MOST_CHARS]
+    text = " ".join(error.caller_text().split())[:_MOST_CHARS]
     status = status_pb2.Status(code=code.value[0], message=text)
     status.details.add().Pack(
         error_details_pb2.ErrorInfo(domain=DOMAIN, reason=reason, metadata=said)

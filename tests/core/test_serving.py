@@ -564,8 +564,8 @@ def test_claims_that_are_refused_are_refusals(error: RiflError) -> None:
 
 def test_a_refusal_becomes_a_record_with_its_reason() -> None:
     """Verdicts of ours are recorded with reason, code and outcome (DESIGN §4)."""
-    record = refusal_record(RecordPending("why"))
-    assert (record.code, record.details, record.reason) == (ABORTED, "why", "RECORD_PENDING")
+    record = refusal_record(OutcomeUnknown("why"))
+    assert (record.code, record.details, record.reason) == (ABORTED, "why", "OUTCOME_UNKNOWN")
     assert (record.outcome, record.response) == (Outcome.UNKNOWN, None)
 
 

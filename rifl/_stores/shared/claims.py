@@ -229,7 +229,10 @@ class Claims:
         """Return what an arrival is refused with that the store decided nothing about."""
         if self._attempts.give_up(attempt):
             # Another arrival of the call runs it, ran it just now, or may yet.
-            return InProgress(f"another arrival of {attempt.call.rpc_id} was not refused: {reason}")
+            told = f"another arrival of {attempt.call.rpc_id} was not refused"
+            error = InProgress(f"{told}: {reason}")
+            error.told = told
+            return error
         return StoreUnavailable(reason)
 
     def take_back(self, attempt: SharedAttempt, until_s: float) -> None:

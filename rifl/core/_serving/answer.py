@@ -73,7 +73,7 @@ def refusal_record(error: RiflError) -> CompletionRecord:
     """Return the record of a call that ends with a rifl error."""
     return CompletionRecord(
         CODE_NUMBERS[error.code_name],
-        cut(str(error), _MAX_TEXT_BYTES),
+        cut(error.caller_text(), _MAX_TEXT_BYTES),
         outcome=error.outcome,
         reason=error.reason,
     )

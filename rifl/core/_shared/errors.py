@@ -170,6 +170,10 @@ class RecordPending(RiflError):
     reason = "RECORD_PENDING"
     code_name = "ABORTED"
     outcome = Outcome.UNKNOWN
+    told = (
+        "what the call did is not durable yet, or not known yet: send it again; the server's "
+        "events say why"
+    )
 
 
 class ResponseTooLarge(RiflError):

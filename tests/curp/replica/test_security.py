@@ -9,10 +9,12 @@ from pathlib import Path
 import grpc
 import pytest
 import trustme
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 import curp
 import rifl
 from curp._cli.command import main
+from curp._group_token import GROUP_TOKEN_KEY
 from curp.client import statistics
 from curp.v1 import curp_pb2 as pb
 from curp.v1 import curp_pb2_grpc
@@ -45,7 +47,7 @@ class _Group:
             *("serve", "tests.curp.replica.ledger:Bank", "--name", "r1"),
             *("--engine", url, "--listen", f"127.0.0.1:{free_port()}", "--witness", self.witness),
             *("--witness-authorities", self.path("authority")),
-            *("--conflict-key", "/bank.v1.Bank/Deposit=account"),
+            *("--conflict-key", "/bank.v1.Bank/Deposit=account", "--reflection"),
         )
 
     def path(self, name: str) -> str:
@@ -120,7 +122,21 @@ def test_only_members_reach_the_group_and_only_with_its_token_change_it(
     # Without a certificate nothing is heard; with one, and no token, nothing is changed.
     assert run("status", group.replica)[0] == 1
     bare = group.options(token=False)
-    assert run("status", group.replica, *bare)[0] == 0
+    assert run("status", group.replica, *bare)[0] == 1
+    with grpc.secure_channel(group.replica, group.credentials()) as member:
+        named = curp_pb2_grpc.GroupStub(member).Configuration(pb.ConfigurationRequest(), timeout=30)
+        assert named.leader == group.replica
+        with pytest.raises(grpc.RpcError) as refused:
+            curp_pb2_grpc.GroupStub(member).Status(pb.GroupStatusRequest(), timeout=30)
+        assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED  # type: ignore[attr-defined]
+        services = reflection_pb2.ServerReflectionRequest(list_services="")
+        reflect = reflection_pb2_grpc.ServerReflectionStub(member).ServerReflectionInfo
+        with pytest.raises(grpc.RpcError) as refused:
+            list(reflect(iter([services]), timeout=30))
+        assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED  # type: ignore[attr-defined]
+        shown = ((GROUP_TOKEN_KEY, Path(group.path("token")).read_text().strip()),)
+        (listed,) = reflect(iter([services]), timeout=30, metadata=shown)
+        assert listed.HasField("list_services_response")
     removal = ("witness", "remove", group.replica, group.witness)
     ending = ("end-session", group.replica, "nightly")
     for change in (removal, ("transfer", group.replica), ending):

@@ -177,7 +177,7 @@ class FakeTarget(TargetServicer):
     async def _check_store(self, request: Deliveries, context: Any) -> None:
         if request.store != self.store.name:
             refusal = refusal_of(OtherStore("another store"))
-            await context.abort(refusal.code, refusal.details, refusal.metadata)
+            await context.abort(refusal.code, refusal.details, refusal.trailing_metadata)
 
     async def _hang(self) -> None:
         while self.hangs.is_set():

@@ -17,6 +17,7 @@ import rifl.aio
 import sharedlog
 from chaos.ports import free_port
 from rifl._cli.command import main as rifl_command
+from rifl.core._shared.errors import RecordPending, StoreUnavailable
 from sharedlog import Target
 from sharedlog._cli.command import main as sharedlog_command
 from sharedlog._core.player import backoff
@@ -282,7 +283,7 @@ def test_a_target_whose_store_is_full_is_waited_for(house, log, process, tmp_pat
     call(log, range(5, 10))
     house.wait_for(lambda: watch.times >= 3)
     # A row that is moved, or a handler's transaction: whichever comes first finds it.
-    said = ("the store cannot be written", "the shared transaction was not committed")
+    said = (StoreUnavailable.told, RecordPending.told)
     told = house.told_that(player, lambda told: any(each in told.error for each in said))
     assert told.lag > 0
     assert len(effects(tmp_path)) == 5

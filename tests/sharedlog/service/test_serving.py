@@ -14,6 +14,7 @@ import grpc
 import pytest
 import trustme
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
@@ -110,7 +111,7 @@ def test_a_transaction_of_any_size_is_read_whole(log, behind):
 
 
 def test_the_store_s_health_is_the_server_s(behind):
-    """SERVING while the log answers; reflection says what is there (DESIGN-LOG §12)."""
+    """SERVING while the log answers; nothing but that is told unasked (DESIGN-LOG §12)."""
 
     class Failing:
         """The engine, which answers no wait while it is told to."""
@@ -142,7 +143,25 @@ def test_the_store_s_health_is_the_server_s(behind):
         until(lambda: status() == serving.NOT_SERVING, "health of a log that does not answer")
         failing.fails = False
         until(lambda: status() == serving.SERVING, "health again")
-        assert "sharedlog.v1.Log" in ProtoReflectionDescriptorDatabase(channel).get_services()
+        with pytest.raises(grpc.RpcError) as absent:
+            ProtoReflectionDescriptorDatabase(channel).get_services()
+        assert absent.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_what_is_served_is_told_to_who_may_call(behind):
+    """Reflection is there if it was asked for, and behind the token (DESIGN-LOG §12)."""
+    options = {"reflection": True, "tokens": {"shop": b"a token"}}
+    with served(behind, **options) as server, grpc.insecure_channel(server.address) as channel:
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        asked = reflection_pb2.ServerReflectionRequest(list_services="")
+        for shown in ((), (("authorization", "Bearer wrong"),)):
+            with pytest.raises(grpc.RpcError) as refused:
+                list(stub.ServerReflectionInfo(iter([asked]), timeout=10, metadata=shown))
+            assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+        shown = (("authorization", "Bearer a token"),)
+        (found,) = stub.ServerReflectionInfo(iter([asked]), timeout=10, metadata=shown)
+        names = [each.name for each in found.list_services_response.service]
+        assert "sharedlog.v1.Log" in names
 
 
 def test_certificates_say_who_calls(behind, tmp_path):
