@@ -26,7 +26,8 @@ EVENTS = {
         Event("running_on_raised", "error", "exc_info",
               "The handler of a response stream raised after its caller had left.",
               "Correct the handler.", "today"),
-        Event("refused", "debug", "method reason rpc_id attempt", "The server refused a call."),
+        Event("refused", "debug", "method reason rpc_id attempt error",
+              "The server refused a call."),
         Event("refused_a_mistake", "warning", "method reason rpc_id attempt error left_out",
               "A refusal that shows a bug in a caller or a deployment. Each reason is written at "
               "most once in ten seconds; `left_out` more were not.",
@@ -35,6 +36,11 @@ EVENTS = {
               "The server ended so many calls that opened and sent no message, the last one from "
               "this address. Written at most once a minute.",
               "If it repeats, find out who that is, and block the address.", "today"),
+        Event("refused_for_a_cause", "warning", "reason method rpc_id attempt error cause left_out",
+              "A refusal of which the caller is told less: `error` and `cause` may name the "
+              "store's host, user or files. Each reason is written at most once in ten seconds; "
+              "`left_out` more were not. Also by `lease_server`, `sharedlog`, `sharedlog.target`.",
+              "Remove the cause: as a rule, bring the store back.", "now"),
         Event("options_not_taken", "error", "methods hint",
               "A service whose proto declares policies was added without them: its methods are not "
               "deduplicated.",

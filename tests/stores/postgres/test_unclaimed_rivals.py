@@ -12,6 +12,7 @@ from rifl.core._serving.serving import resolve, serve
 from rifl.core._shared.errors import (
     NotExecuted,
 )
+from tests.helpers.sealing import FINGERPRINT_KEYS
 from tests.helpers.waiting import until
 from tests.stores.postgres.unclaimed_runs import (
     RAISED,
@@ -62,6 +63,21 @@ def test_a_suspended_run_is_refused_where_a_later_attempt_ran(replicas, handler,
     suspended = Suspended(one, handler, call(client, 1))
     other = Handler(handler.server, reply=OTHER)
     assert other.serve(two, call(client, 1, attempt=2)) == (OTHER, Outcome.EXECUTED)
+    assert suspended.go_on() == (OTHER, Outcome.REPLAYED)
+    assert (handler.runs, effects()) == (1, 1)
+
+
+def test_a_suspended_run_meets_a_record_of_another_key(replicas, handler, effects):
+    """While fingerprint keys are replaced, the payload is known under either (DESIGN §6)."""
+    one, two = replicas(), replicas()
+    client = one.client()
+    mine, others = call(client, 1), call(client, 1, attempt=2)
+    for each, keys in ((mine, FINGERPRINT_KEYS), (others, FINGERPRINT_KEYS[1:])):
+        each.fingerprint_keys = keys
+        each.take_digest(b"the same payload")
+    suspended = Suspended(one, handler, mine)
+    other = Handler(handler.server, reply=OTHER)
+    assert other.serve(two, others) == (OTHER, Outcome.EXECUTED)
     assert suspended.go_on() == (OTHER, Outcome.REPLAYED)
     assert (handler.runs, effects()) == (1, 1)
 
