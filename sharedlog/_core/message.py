@@ -14,6 +14,7 @@ from sharedlog._core.errors import InvalidRequest, SealedMessage
 from sharedlog._core.position import Position
 from sharedlog._core.reading import State
 from sharedlog._core.sealing import Seals, opened
+from sharedlog._core.streams import tag_of
 from sharedlog.v1 import sharedlog_pb2 as pb
 
 _M = TypeVar("_M", bound=ProtobufMessage)
@@ -49,7 +50,7 @@ class Message:
         self._why = ""
         content = unpack(envelope)
         if content.version == SEALED_VERSION:
-            envelope, self._why = opened(envelope, seals)
+            envelope, self._why = opened(envelope, seals, tag_of(stream, substream))
             content = unpack(envelope)
         self._data = envelope
         self._content = content

@@ -137,7 +137,7 @@ class Methods:
         try:
             envelope = delivery.envelope
             if is_sealed(envelope):
-                envelope, why = opened(envelope, self._seals)
+                envelope, why = opened(envelope, self._seals, delivery.tag)
                 if why:
                     raise MethodRefused(FAILED_PRECONDITION, f"the message is sealed: {why}")
             content = unpack(envelope)

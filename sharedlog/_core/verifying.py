@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple, TypeVar
 
 from sharedlog._core.entry import Entry, EntryKind, ProducerDecision, Row, read_row
@@ -211,7 +212,7 @@ class Verifier:
         if entry.kind in (EntryKind.COMMITTED, EntryKind.PENDING):
             try:
                 unpack(entry.message)
-                self._check_sealed(entry.message)
+                self._check_sealed(entry.message, row.tags)
             except LogError as error:
                 self._problem(f"LSN {row.lsn}: {error}")
         self._in_append(entry)
@@ -224,11 +225,12 @@ class Verifier:
         if entry.decisions:
             self._decided(entry, row)
 
-    def _check_sealed(self, envelope: bytes) -> None:
+    def _check_sealed(self, envelope: bytes, tags: Iterable[str]) -> None:
         if is_sealed(envelope):
             self._sealed += 1
             if self._seals is not None:
-                check_opens(envelope, self._seals)
+                place = next((tag for tag in tags if tag != commits_tag(stream_of(tag))), "")
+                check_opens(envelope, self._seals, place)
 
     def _in_append(self, entry: Entry) -> None:
         before = self._append

@@ -75,9 +75,11 @@ def open_log(
     sent again for so long, then its outcome is unknown. In SQLite it is also the longest wait
     for other writers of the file; after that nothing is appended.
     ``observer``: one or several, which are told what this handle does with the log.
-    ``seal``, ``unseal``: your encryption of messages, bytes to bytes; both or neither. Any thread
-    can call them, several at once. They get whole envelopes (value, key, headers and ``About``).
-    Messages that were published before, unsealed, can still be read.
+    ``seal``, ``unseal``: your encryption of messages, ``seal(data, associated)`` and
+    ``unseal(data, associated)``, bytes to bytes; both or neither. Any thread can call them, several
+    at once. ``data`` is a whole envelope (value, key, headers and ``About``). ``associated`` says
+    where it belongs, as a rule ``stream/partition``: authenticate it, and a message that was moved
+    elsewhere does not open. Messages that were published before, unsealed, can still be read.
     Raises ``NoSuchLog`` (also for an empty file: opening makes nothing), ``NewerFormat``,
     ``LogForked`` if the log has another incarnation, ``CorruptLog``, ``LogUnavailable``.
     """

@@ -69,7 +69,7 @@ class Placing:
         envelope = pack(value, data, about, time.time_ns() // 1000)
         seals = self._place.seals
         if seals is not None:
-            envelope = seals.sealed(envelope)
+            envelope = seals.sealed(envelope, tag)
         content = b""
         if named:
             # The same whenever it is published: without the times, the trace, and the turn.

@@ -295,7 +295,7 @@ class Delivering:
     def _envelope(self, sent: Outgoing) -> bytes:
         """Return the envelope as the target reads it: open, and with the method to be called."""
         item = sent.item
-        envelope, why = opened(item.envelope, self._place.seals)
+        envelope, why = opened(item.envelope, self._place.seals, item.tag)
         if why:
             raise _Sealed(f"{item.place} is sealed: {why}", item)
         method = self._methods[stream_of(item.tag)]

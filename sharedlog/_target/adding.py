@@ -127,5 +127,5 @@ def _check(calls: LocalCalls, method: str) -> None:
         )
 
 
-def _cannot_seal(data: bytes) -> bytes:
+def _cannot_seal(data: bytes, associated: bytes) -> bytes:
     raise AssertionError("a target seals nothing")

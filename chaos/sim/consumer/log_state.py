@@ -19,7 +19,7 @@ class LogState:
     def __init__(self, changes: Iterable[Delivered]) -> None:
         self._table: dict[str, bytes] = {}
         for envelope, _ in changes:
-            for key, value in zip(*unpacked(envelope, None), strict=True):
+            for key, value in zip(*unpacked(envelope, None, ""), strict=True):
                 if value is None:
                     self._table.pop(key, None)
                 else:

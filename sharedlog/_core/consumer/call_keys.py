@@ -29,7 +29,7 @@ _VERSION = 1
 def read_calls(name: str, tag: str, seals: Seals | None) -> Rule[list[HandlerCall]]:
     """Return the calls of a shard, by their serials."""
     found: dict[str, bytes] = yield Scan(_key(name, tag))
-    return sorted(_read(each, seals) for each in found.values())
+    return sorted(_read(key, each, seals) for key, each in found.items())
 
 
 def keep_call(
@@ -46,8 +46,8 @@ def keep_call(
     lengths = _LENGTHS.pack(_VERSION, len(told), len(call.request), answer is not None)
     body = lengths + told + call.request + (answer or b"")
     envelope = pack(body, None, About(content_type=_CONTENT_TYPE), 0)
-    value = envelope if seals is None else seals.sealed(envelope)
     key = _key(name, tag, call.serial)
+    value = envelope if seals is None else seals.sealed(envelope, key)
     if answer is not None:
         yield from _put(fence, [Put(key, value)])
         return
@@ -57,7 +57,7 @@ def keep_call(
             yield from _put(fence, [Put(key, value)], Condition(key, before))
         except Refused as refused:
             before = refused.found[key]
-            if before is not None and _read(before, seals)._replace(answer=None) == call:
+            if before is not None and _read(key, before, seals)._replace(answer=None) == call:
                 # An earlier request of this one, whose reply was lost.
                 return
             continue
@@ -81,8 +81,8 @@ def _key(name: str, tag: str, serial: int | None = None) -> str:
     return state_key(name, tag, f"call/{'' if serial is None else serial}")
 
 
-def _read(value: bytes, seals: Seals | None) -> HandlerCall:
-    envelope, why = opened(value, seals)
+def _read(key: str, value: bytes, seals: Seals | None) -> HandlerCall:
+    envelope, why = opened(value, seals, key)
     if why:
         raise SealedMessage(f"a consumer's call is sealed: {why}")
     body = unpack(envelope).body

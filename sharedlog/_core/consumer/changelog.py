@@ -72,7 +72,7 @@ class Changelog:
         size = 0
         try:
             for each in batch.messages:
-                more = unpacked(each.envelope, self.seals)
+                more = unpacked(each.envelope, self.seals, self.tag)
                 keys += more[0]
                 values += more[1]
                 size += len(each.envelope)

@@ -275,7 +275,7 @@ class InLog:
         tag, found = self.changelog.tag, []
         for piece in pieces(changed.items(), _ENTRY_BYTES):
             try:
-                envelope = packed(piece, self.changelog.seals)
+                envelope = packed(piece, self.changelog.seals, tag)
             except Exception as error:
                 # The user's ``seal``.
                 why = f"{type(error).__name__}: {error}"

@@ -82,7 +82,7 @@ def load(
             value = found[key]
             if value is None:
                 raise CorruptLog(f"{key}, a piece of a consumer's snapshot, is not there")
-            table.update(zip(*unpacked(value, seals), strict=True))
+            table.update(zip(*unpacked(value, seals, key), strict=True))
     # Nothing in a snapshot was removed.
     return cast("dict[str, bytes]", table)
 
@@ -125,13 +125,11 @@ class Writer:
             self._piece = next(self._pieces, None)
         if self._piece is not None:
             writing = _WRITING.pack(snapshot.id, snapshot.pieces + 1)
+            key = piece_key(name, tag, snapshot.id, snapshot.pieces)
             yield from _under(
                 fence,
                 self._follows(),
-                Put(
-                    piece_key(name, tag, snapshot.id, snapshot.pieces),
-                    packed(self._piece, self._seals),
-                ),
+                Put(key, packed(self._piece, self._seals, key)),
                 Put(_writing(name, tag), writing),
             )
             self._writing = writing

@@ -119,8 +119,8 @@ def pieces(items: Iterable[Item], most_bytes: int) -> Iterator[list[Item]]:
         yield piece
 
 
-def packed(items: Sequence[Item], seals: Seals | None) -> bytes:
-    """Return items as an envelope, sealed where the log's messages are."""
+def packed(items: Sequence[Item], seals: Seals | None, place: str) -> bytes:
+    """Return items as an envelope, sealed for a place where the log's messages are."""
     keys = [key for key, _ in items]
     text = "".join(keys).encode()
     lengths = [len(key) for key in keys]
@@ -134,12 +134,12 @@ def packed(items: Sequence[Item], seals: Seals | None) -> bytes:
         )
     )
     envelope = pack(body, None, About(content_type=CONTENT_TYPE), 0)
-    return envelope if seals is None else seals.sealed(envelope)
+    return envelope if seals is None else seals.sealed(envelope, place)
 
 
-def unpacked(envelope: bytes, seals: Seals | None) -> Columns:
+def unpacked(envelope: bytes, seals: Seals | None, place: str) -> Columns:
     """Return what was packed; raises ``CorruptLog``, ``NewerFormat``, ``SealedMessage``."""
-    found, why = opened(envelope, seals)
+    found, why = opened(envelope, seals, place)
     if why:
         raise SealedMessage(f"a consumer's state is sealed: {why}")
     body = unpack(found).body

@@ -101,12 +101,12 @@ def bury_skipped(
 def is_letter_at(tag: str, place: Position, seals: Seals | None) -> Rule[bool]:
     """Return whether a message is a dead letter itself: none is made of that."""
     envelope = yield from message_at(tag, place)
-    return envelope is not None and is_letter(envelope, seals)
+    return envelope is not None and is_letter(envelope, seals, tag)
 
 
-def is_letter(envelope: bytes, seals: Seals | None) -> bool:
+def is_letter(envelope: bytes, seals: Seals | None, tag: str) -> bool:
     """Return whether a message is a dead letter, as far as it can be opened."""
-    found = unpack(opened(envelope, seals)[0])
+    found = unpack(opened(envelope, seals, tag)[0])
     return found.schema_name == SCHEMA and {each.name for each in found.headers} >= _HEADERS
 
 
@@ -126,7 +126,7 @@ def bury(
     told = repr((str(skipped.place), number, skipped.reason, skipped.by, skipped.at_us))
     content = hashlib.sha256(told.encode()).digest()[:_CONTENT_BYTES]
     if seals is not None:
-        placed = placed._replace(envelope=seals.sealed(placed.envelope))
+        placed = placed._replace(envelope=seals.sealed(placed.envelope, placed.tag))
     return (yield from append_named(turn, content, committing([placed]), fence=fence))
 
 

@@ -16,6 +16,7 @@ from sharedlog._core.producers import NewMessage, append, grant
 from sharedlog._core.streams import commits_tag
 from sharedlog.testing import drain, driven
 from tests.helpers.log_servers import shared_postgres, shared_redis
+from tests.helpers.sealing import seal, unseal
 from tests.sharedlog.consumer.test_redis import RedisWorld
 from tests.sharedlog.consumer.world import LogWorld, PostgresDatabase, World
 
@@ -76,10 +77,7 @@ def test_a_message_of_a_newer_release_is_not_given_up(new_world):
 def test_a_process_without_the_key_gives_nothing_up(tmp_path):
     """Messages that are sealed are no dead letters because it was started wrongly (T5)."""
 
-    def seal(data):
-        return bytes(each ^ 0x55 for each in data)
-
-    with sharedlog.create("memory:sealed-orders", seal=seal, unseal=seal) as log:
+    with sharedlog.create("memory:sealed-orders", seal=seal, unseal=unseal) as log:
         log.stream("orders", 1)
         log.stream("dead", 1)
         log.publish("orders", b"it")

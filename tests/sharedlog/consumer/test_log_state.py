@@ -14,6 +14,7 @@ from sharedlog._core.commit import Refused
 from sharedlog._core.consumer import in_log, snapshots
 from sharedlog._core.producers import OPEN
 from sharedlog.testing import die, drain, driven, lose
+from tests.helpers.sealing import seal, unseal
 from tests.sharedlog.consumer.test_zombies import lapsed
 from tests.sharedlog.consumer.world import LogWorld
 from tests.sharedlog.places import url_of
@@ -390,11 +391,8 @@ def test_effects_in_a_database_have_no_state(tmp_path):
 def test_a_sealed_log_has_its_states_sealed():
     """Changes and snapshots, as its messages; without the key nothing is guessed (T4)."""
 
-    def seal(data):
-        return bytes(each ^ 0x55 for each in data)
-
     place = "memory:sealed-states"
-    with sharedlog.create(place, seal=seal, unseal=seal) as log:
+    with sharedlog.create(place, seal=seal, unseal=unseal) as log:
         log.stream("orders", 1)
 
         def consumer(of):

@@ -376,7 +376,7 @@ def keys(tmp_path, monkeypatch):
     """A module with keys, and one with other ones."""
     monkeypatch.chdir(tmp_path)
     for name, key in (("own_keys", 7), ("other_keys", 9)):
-        text = f"def seal(data): return bytes(each ^ {key} for each in data)\nunseal = seal\n"
+        text = f"def seal(data, at): return bytes(each ^ {key} for each in data)\nunseal = seal\n"
         Path(f"{name}.py").write_text(text)
     yield "own_keys"
     for name in ("own_keys", "other_keys"):

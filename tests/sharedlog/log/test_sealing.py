@@ -1,6 +1,9 @@
 """The user's encryption of messages: with its key, without it, with another (DESIGN-LOG §12)."""
 
 import copy
+import sqlite3
+import zlib
+from contextlib import closing
 from datetime import timedelta
 
 import pytest
@@ -15,7 +18,15 @@ OLD, NEW, OTHER = (Fernet(Fernet.generate_key()) for _ in range(3))
 
 
 def keys(fernet):
-    return {"seal": fernet.encrypt, "unseal": fernet.decrypt}
+    """Return both hooks: Fernet has no associated data, so that goes in front."""
+
+    def unseal(data, associated):
+        place, _, found = fernet.decrypt(data).partition(b"\0")
+        if place != associated:
+            raise ValueError(f"sealed for {place!r}")
+        return found
+
+    return {"seal": lambda data, at: fernet.encrypt(at + b"\0" + data), "unseal": unseal}
 
 
 @pytest.fixture
@@ -87,6 +98,29 @@ def test_keys_are_rotated(log, url):
         assert [each.sealed for each in later.read("s", 0)] == [False, True, False]
 
 
+def test_a_message_that_was_moved_is_not_opened(log, url, tmp_path):
+    """A holder of the database cannot have a message read where it was not published (§12)."""
+    log.stream("other", 1)
+    log.publish("s", b"pay alice")
+    log.publish("other", b"pay mallory")
+    log.close()
+    with closing(sqlite3.connect(tmp_path / "log.db")) as database, database:
+        query = "SELECT lsn, mark, body FROM sharedlog_entry WHERE tags LIKE ?"
+        [mine] = database.execute(query, ("s/0%",))
+        [other] = database.execute(query, ("other/0%",))
+        for (lsn, mark, _), (*_, body) in ((mine, other), (other, mine)):
+            database.execute(
+                "UPDATE sharedlog_entry SET body = ?, checksum = ? WHERE lsn = ?",
+                (body, zlib.crc32(body, mark), lsn),
+            )
+    with sharedlog.open(url, **keys(OLD)) as again:
+        for stream in ("s", "other"):
+            [message] = again.read(stream, 0)
+            assert message.sealed
+            with pytest.raises(sharedlog.SealedMessage, match="sealed for"):
+                _ = message.value
+
+
 def test_the_same_content_under_another_seal_is_the_same(log, url):
     """A named seq is answered after a restart, and after a rotation: by the plain content (L3)."""
     for fernet in (OLD, OLD, NEW):
@@ -106,10 +140,10 @@ def test_the_same_content_under_another_seal_is_the_same(log, url):
 def test_what_seal_raises_is_raised(url):
     """A key that is not to be had: nothing is sent, nothing waits behind it (L3)."""
 
-    def broken(data):
+    def broken(data, associated):
         raise ConnectionError("no key server")
 
-    with sharedlog.create(url, seal=broken, unseal=OLD.decrypt) as log:
+    with sharedlog.create(url, **keys(OLD) | {"seal": broken}) as log:
         log.stream("s", 1)
         with pytest.raises(ConnectionError, match="no key server"):
             log.publish("s", b"one")
@@ -121,7 +155,7 @@ def test_what_seal_raises_is_raised(url):
 def test_seal_and_unseal_come_together(url):
     """One without the other is refused before anything is made (DESIGN §9)."""
     with pytest.raises(sharedlog.InvalidRequest):
-        sharedlog.create(url, seal=OLD.encrypt)
+        sharedlog.create(url, seal=keys(OLD)["seal"])
     with pytest.raises(sharedlog.NoSuchLog):
         sharedlog.open(url, **keys(OLD))
 
@@ -130,7 +164,8 @@ def test_what_unseal_makes_up_is_no_message(log, url):
     """An unseal that returns rubbish, or something sealed again, is a typed error."""
     log.publish("s", b"one")
     for unsealed in (b"\xff", b"", None, b"\x08\x02"):
-        with sharedlog.open(url, seal=bytes, unseal=lambda _, found=unsealed: found) as log_:
+        made_up = {"unseal": lambda data, associated, found=unsealed: found}
+        with sharedlog.open(url, **keys(OLD) | made_up) as log_:
             [message] = log_.read("s", 0)
             with pytest.raises(sharedlog.SealedMessage):
                 _ = message.value

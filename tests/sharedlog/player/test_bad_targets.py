@@ -13,6 +13,7 @@ from sharedlog._core.position import Position
 from sharedlog._core.trim import Committers, trim
 from sharedlog.v1 import sharedlog_pb2
 from sharedlog.v1.target_pb2 import Delivery, DeliveryAnswer, Index
+from tests.helpers.sealing import seal, unseal
 from tests.sharedlog.player.conftest import declared
 from tests.sharedlog.player.fake_target import FakeTarget, Store, answer
 from tests.sharedlog.player.test_player import CALL, in_order, publish
@@ -108,13 +109,10 @@ def test_a_sealed_message_stops_its_target(house, log, tmp_path):
     """A player without the keys says so; with them it goes on at that message (§15)."""
     url = f"sqlite:///{tmp_path / 'log.db'}"
 
-    def turned(data):
-        return bytes(each ^ 0x55 for each in data)
-
     fake = house.target()
     player = house.player(declared(fake))
     publish(log, 5)
-    with sharedlog.open(url, seal=turned, unseal=turned) as sealed:
+    with sharedlog.open(url, seal=seal, unseal=unseal) as sealed:
         publish(sealed, 5, 5)
         found = house.wait_for_state(player, "stopped")
         assert (found.stopped.why, bool(found.about)) == ("SEALED", True)

@@ -507,7 +507,7 @@ def test_what_is_not_there_is_told_at_the_start(house, log, given, said):
 
 def test_play_opens_a_log_that_is_sealed(log, url, tmp_path, monkeypatch):
     """With the keys that its sisters take (§15)."""
-    (tmp_path / "players_keys.py").write_text("def seal(x):\n    return x\nunseal = seal\n")
+    (tmp_path / "players_keys.py").write_text("def seal(x, at):\n    return x\nunseal = seal\n")
     monkeypatch.syspath_prepend(tmp_path)
     config = tmp_path / "player.toml"
     config.write_text("[[target]]\nname = 'a'\naddress = 'h:1'\nstreams = ['nowhere']\n")
@@ -520,7 +520,7 @@ def test_play_opens_a_log_that_is_sealed(log, url, tmp_path, monkeypatch):
 
     monkeypatch.setattr(Player, "__init__", made)
     assert main(["play", "--log", url, "--config", str(config), "--keys", "players_keys"]) == 2
-    assert opened[0].unseal(b"x") == b"x"
+    assert opened[0].unseal(b"x", b"s/0") == b"x"
 
 
 def test_which_process_leads_is_told(house, log, sharedlog_command):
