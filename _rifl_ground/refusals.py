@@ -28,7 +28,7 @@ class Outcome(enum.Enum):
 
 
 class RiflError(Exception):
-    """The root; ``str()`` is the whole message, ``caller_text`` what travels as status details."""
+    """The root; ``str()`` is the whole message, of which callers may be told less (``told``)."""
 
     # No names that gRPC's errors have otherwise: the client raises both in one.
     reason: str = "RIFL"
@@ -43,10 +43,6 @@ class RiflError(Exception):
     arrival: Any = None
     # The store that refuses, if it is not the one that the call names; 0: it is.
     store = 0
-
-    def caller_text(self) -> str:
-        """Return what a caller is told of it: strangers learn nothing of the server's store."""
-        return self.told or str(self)
 
     def may_have_run(self) -> None:
         """Say of this refusal, not of its class, that its call may have run, or may yet."""
@@ -158,3 +154,12 @@ class StoreUnavailable(RiflError):
     code_name = "UNAVAILABLE"
     outcome = Outcome.NOT_EXECUTED
     told = "the server's store does not take this now: send it again; the server's events say why"
+
+
+def caller_text(error: BaseException) -> str:
+    """Return what a caller is told of an error: its class's ``told``, or else its message.
+
+    The one place that decides: messages of trouble with a store may name hosts, users and files.
+    """
+    told: str = getattr(error, "told", "")
+    return told or str(error)

@@ -5,18 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
+
+from _rifl_ground.refusals import caller_text
 
 _EVERY_S = 10.0
-
-
-class ToldLess(Protocol):
-    """An error that says what callers are told of it."""
-
-    __cause__: BaseException | None
-
-    def caller_text(self) -> str:
-        """Return what a caller is told."""
 
 
 class SeldomLog:
@@ -41,10 +34,10 @@ class SeldomLog:
         if due:
             self._log.warning(event, **fields, left_out=left_out)
 
-    def cause(self, error: ToldLess, **fields: Any) -> None:
+    def cause(self, error: Exception, **fields: Any) -> None:
         """Write the whole text of a refusal of which its caller is told less."""
         cause = error.__cause__
-        if error.caller_text() == str(error) and cause is None:
+        if caller_text(error) == str(error) and cause is None:
             return
         reason = getattr(error, "reason", type(error).__name__)
         fields = {"reason": reason, **fields, "error": str(error)}

@@ -152,7 +152,7 @@ class Authority(Protocol):
         """
 
     def end_session(self, name: str) -> list[int]:
-        """Close the open sessions of a name, whoever opened them: their ids.
+        """Close all open sessions of a name: their ids.
 
         For an operator. As ``close_session`` with each one's own peer and secret; raises as it
         does.

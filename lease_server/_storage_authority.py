@@ -237,7 +237,7 @@ class StorageAuthority(abc.ABC, Generic[_Storage]):
         return self._signer.fresh_token(client_id, token, peer)
 
     def end_session(self, name: str) -> list[int]:
-        """Close the open sessions of a name, whoever opened them; see ``Authority``."""
+        """Close all open sessions of a name; see ``Authority``."""
         return [
             self.close_session(row.name, row.peer, row.secret)
             for row in self._storage.load_sessions()

@@ -20,6 +20,8 @@ from typing import Any
 
 import grpc
 import pytest
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 import curp
 import rifl
@@ -269,8 +271,13 @@ def _metrics(reader: Reader, calls: str, log: str, traces: str) -> None:
     reader.run(traces)
 
 
-def _stores(reader: Reader, opened: str, own: str, shared: str) -> None:
+def _stores(reader: Reader, opened: str, own: str, shared: str, sealed: str) -> None:
     reader.run(opened)["dedup"].close()
+    hooks = reader.run(sealed, os=os, AESGCM=AESGCM, key=AESGCM.generate_key(256))
+    data = hooks["seal"](b"an answer", b"of a call")
+    assert hooks["unseal"](data, b"of a call") == b"an answer"
+    with pytest.raises(InvalidTag):
+        hooks["unseal"](data, b"of another")
     with closing(sqlite3.connect("bank.db")) as connection, connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("CREATE TABLE account (cents INTEGER)")

@@ -212,7 +212,7 @@ def _parser() -> argparse.ArgumentParser:
     add_client_options(upgraded)
     upgraded.set_defaults(run=_upgrade, parser=upgraded)
 
-    end = commands.add_parser("end-session", help="end a named session, whoever opened it")
+    end = commands.add_parser("end-session", help="end a named session of any client")
     end.add_argument("target", metavar="HOST:PORT", help="any replica")
     end.add_argument("name", metavar="NAME")
     add_client_options(end)

@@ -60,7 +60,7 @@ class GroupMethods(Protocol):
         """Make the leader's application version the active one, which is returned."""
 
     def end_session(self, name: str) -> list[int]:
-        """End the open sessions of a name, whoever opened them; return their ids."""
+        """End all open sessions of a name; return their ids."""
 
     def check(self, call: Call) -> None:
         """Raise unless the call's token is genuine."""

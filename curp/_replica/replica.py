@@ -495,7 +495,7 @@ class Replica:
         return {speed.value: count for speed, count in self._store.speeds.items()}
 
     def end_session(self, name: str) -> list[int]:
-        """End the open sessions of a name, whoever opened them; return their ids.
+        """End all open sessions of a name; return their ids.
 
         As ``rifl.Deduplicator.end_session``, on the leader. Raises ``NotLeader``, and
         ``StorageUnavailable`` if the outcome is unknown: do it again.

@@ -446,7 +446,7 @@ class GroupServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def EndSession(self, request, context):
-        """Named sessions end for good, whoever opened them.
+        """All sessions of a name end for good.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

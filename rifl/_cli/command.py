@@ -131,7 +131,7 @@ def _parser() -> argparse.ArgumentParser:
     accept.add_argument("--yes", action="store_true", help="confirm")
     accept.set_defaults(run=_accept_loss)
     end = commands.add_parser(
-        "end-session", parents=[url], help="end a named session, whoever opened it"
+        "end-session", parents=[url], help="end a named session of any client"
     )
     end.add_argument("name", metavar="NAME")
     end.add_argument("--yes", action="store_true", help="confirm")

@@ -107,7 +107,7 @@ class AioUnaryUnaryMultiCallable(grpc.aio.UnaryUnaryMultiCallable):  # type: ign
 
             call = UnaryUnaryCall(client, deadline, recovery)
             if issued is not None:
-                issued.decode, issued.method = self._deserializer, self._method
+                issued.decode = self._deserializer
                 header = client.header(issued)
                 limit = self._attempt_timeout_s
                 if limit is not None and (timeout is None or timeout > limit):

@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.refusals import caller_text
 from _rifl_ground.seldom import SeldomLog
 from lease_server._authority import Authority
 from lease_server._errors import StorageUnavailable, TooManyClients, TooManyRefusals
@@ -121,7 +122,7 @@ def status_of(error: RiflError) -> grpc.Status:
     info = {"leader": error.leader} if isinstance(error, NotLeader) and error.leader else {}
     code = grpc.StatusCode[error.code_name]
     return rich_status(
-        code, error.reason, error.caller_text(), info, _RETRY_AFTER_S.get(type(error))
+        code, error.reason, caller_text(error), info, _RETRY_AFTER_S.get(type(error))
     )
 
 

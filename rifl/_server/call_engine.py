@@ -73,6 +73,9 @@ class CallEngine:
         self.waiting: list[Callable[[], int]] = []
         self.keys_from = keys_from
         self._fingerprint_keys = fingerprint_keys
+        if fingerprint_keys:
+            # Where there are none, nothing is asked with every call.
+            self.arrive = self._arrive_hidden  # type: ignore[method-assign]
         self._known = KnownClients()
         # The secrets tokens are checked with; None where that is done elsewhere.
         self._ring = authority.key_ring
@@ -113,6 +116,13 @@ class CallEngine:
                 self._known.note(call, header, secrets)
         if retried and call.attempt == 1:
             call.retried_by_grpc = True
+        return call
+
+    def _arrive_hidden(
+        self, method: str, request: bytes, context: Any, read: Callable[[bytes], Any] | None = None
+    ) -> Call:
+        """Do what ``arrive`` does, and hide the payload."""
+        call = CallEngine.arrive(self, method, request, context, read)
         self.hide_payload(call)
         return call
 
@@ -178,7 +188,6 @@ class CallEngine:
         )
         if not peer:
             call.source = source_of(context.peer())
-        self.hide_payload(call)
         return call
 
     def hide_payload(self, call: Call) -> None:

@@ -275,7 +275,7 @@ class Deduplicator:
         self._authority.rotate_secret()
 
     def end_session(self, name: str) -> list[int]:
-        """End the open sessions of a name, whoever opened them; return their ids.
+        """End all open sessions of a name; return their ids.
 
         For an operator: as their owners' ``close`` does, durably and for good, a numbered
         session with those below it. The name is refused afterwards, as that of each session

@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 
-from _rifl_ground.refusals import Outcome, RiflError
+from _rifl_ground.refusals import Outcome, RiflError, caller_text
 from rifl._grpc.codes import STATUS_CODES
 from rifl._server.context import Noted
 from rifl.core._serving.answer import Handled, HandlerResult
@@ -89,7 +89,7 @@ def first_metadata(context: Noted) -> Metadata:
 def _text(error: BaseException, *, aio: bool) -> str:
     try:
         # Of rifl's own, as of a transaction that could not begin, callers learn no more elsewhere.
-        told = error.caller_text() if isinstance(error, RiflError) else error
+        told = caller_text(error) if isinstance(error, RiflError) else error
         what = f"Unexpected {type(error)}" if aio else "Exception calling application"
         return f"{what}: {told}"
     except Exception:  # noqa: BLE001 - a __str__ may do anything

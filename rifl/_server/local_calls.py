@@ -24,6 +24,7 @@ import grpc.aio
 from _rifl_ground.counting import Counts, counts
 from _rifl_ground.log import get_logger
 from _rifl_ground.loops import tell_loop
+from _rifl_ground.refusals import caller_text
 from rifl._server import aio, sync
 from rifl._server.call_engine import CallEngine
 from rifl._server.context import noted_of
@@ -264,9 +265,9 @@ class LocalCalls:
         except NotRecorded as error:
             return LocalRun(_ABORTED if not record.code else record.code, str(error))
         except RecordPending as error:
-            return LocalRun(_UNAVAILABLE, error.caller_text(), pending=True)
+            return LocalRun(_UNAVAILABLE, caller_text(error), pending=True)
         except StoreUnavailable as error:
-            return LocalRun(_UNAVAILABLE, error.caller_text(), broken=True)
+            return LocalRun(_UNAVAILABLE, caller_text(error), broken=True)
         if isinstance(standing, CompletionRecord):
             # It stands, whatever the handler did then.
             return LocalRun(0, "", committed=True)

@@ -74,10 +74,10 @@ class RecordCodec:
         data = record_to_bytes(record)
         if call is not None and call.seed:
             data += seed_field(call.seed)
-        flags = 0
-        if call is not None and self._seal is not None:
-            flags, data = _SEALED, self._seal(data, call.place)
-        if flags or at_s is not None:
+        if self._seal is not None or at_s is not None:
+            flags = 0
+            if call is not None and self._seal is not None:
+                flags, data = _SEALED, self._seal(data, call.place)
             data = bytes((_ENVELOPE, flags)) + int(at_s or 0).to_bytes(4, "big") + data
         if self._most_bytes is not None and len(data) > self._most_bytes:
             raise ValueError(

@@ -53,10 +53,6 @@ class LogError(Exception):
     # Told to clients in place of a message that may name the server's engine, files and addresses.
     told: str = ""
 
-    def caller_text(self) -> str:
-        """Return what a client is told of it."""
-        return self.told or str(self)
-
 
 class InvalidRequest(LogError, ValueError):
     """The request itself is invalid: too large, a wrong name, too many tags.

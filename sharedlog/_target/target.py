@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.refusals import caller_text
 from _rifl_ground.seldom import SeldomLog
 from rifl._server.local_calls import (
     LocalCalls,
@@ -169,7 +170,7 @@ def ended_of(ran: LocalRun) -> Ended:
 def unavailable(error: RiflError) -> TargetUnavailable:
     """Return what a player is told of the target's store; the operator is told why."""
     _causes.cause(error)
-    return TargetUnavailable(error.caller_text())
+    return TargetUnavailable(caller_text(error))
 
 
 def known(error: LogError | TargetUnavailable) -> LogError:

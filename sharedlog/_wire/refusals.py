@@ -12,6 +12,7 @@ import grpc
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]  # ships none
 
+from _rifl_ground.refusals import caller_text
 from rifl._grpc.status import DETAILS_KEY
 from sharedlog._core import errors
 from sharedlog._core.errors import LogError
@@ -76,7 +77,7 @@ def refusal_of(error: LogError) -> Refusal:
             said[name] = str(value)
     if isinstance(error, errors.TrimmedLog) and error.lost is not None:
         said["lost_first"], said["lost_last"] = map(str, error.lost)
-    text = " ".join(error.caller_text().split())[:_MOST_CHARS]
+    text = " ".join(caller_text(error).split())[:_MOST_CHARS]
     status = status_pb2.Status(code=code.value[0], message=text)
     status.details.add().Pack(
         error_details_pb2.ErrorInfo(domain=DOMAIN, reason=reason, metadata=said)

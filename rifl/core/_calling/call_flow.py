@@ -53,6 +53,8 @@ class CallFlow:
         call: IssuedCall | None = None,
     ) -> None:
         self.call = call
+        if call is not None:
+            call.method = invocation.method
         self._invocation = invocation
         self._key = invocation.key
         self._deadline = invocation.deadline

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from _rifl_ground.refusals import Outcome
+from _rifl_ground.refusals import Outcome, caller_text
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.records import Held
 from rifl.core._serving.sendable import cut
@@ -73,7 +73,7 @@ def refusal_record(error: RiflError) -> CompletionRecord:
     """Return the record of a call that ends with a rifl error."""
     return CompletionRecord(
         CODE_NUMBERS[error.code_name],
-        cut(error.caller_text(), _MAX_TEXT_BYTES),
+        cut(caller_text(error), _MAX_TEXT_BYTES),
         outcome=error.outcome,
         reason=error.reason,
     )
