@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from lease_server._session_secret import check_secret, not_yours, verifier
 from lease_server._sessions import SessionsFrom
+from rifl._grpc.certificates import name_of
 from rifl._leases.peer import values_of
 from rifl.core._shared.errors import NotYours
 
@@ -26,7 +27,7 @@ class SessionOpeners:
         self._without = SessionsFrom.PEERS
         if not given or not all(isinstance(each, str) and each for each in given):
             raise ValueError("sessions_from needs at least one name, and none that is empty")
-        self._names = frozenset(each.encode() for each in given)
+        self._names = frozenset(_spelled(each).encode() for each in given)
 
     @classmethod
     def of(cls, given: SessionOpeners | SessionsFrom | str | Collection[str]) -> SessionOpeners:
@@ -56,6 +57,14 @@ class SessionOpeners:
         if self._without is not SessionsFrom.ANYONE:
             raise not_yours()
         return b""
+
+
+def _spelled(name: str) -> str:
+    try:
+        return name_of(name)
+    except ValueError:
+        # A value of the property that says who a peer is.
+        return name
 
 
 def session_openers(text: str) -> SessionOpeners:

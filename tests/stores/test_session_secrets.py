@@ -237,7 +237,7 @@ def peer(*names: str) -> bytes:
         ("secret", True, (True, False)),
         ("anyone", True, (True, True)),
         (["dns:jobs", "dns:billing"], False, (False, False)),
-        (["dns:reports", "dns:jobs"], True, (False, False)),
+        (["dns:Reports", "dns:jobs"], True, (False, False)),
     ],
 )
 def test_who_may_open_sessions_is_said(
