@@ -27,6 +27,7 @@ from tests.helpers.processes import Process, started
 from tests.helpers.waiting import until
 
 _DEADLINE_S = 60.0
+_TOKEN = "open sesame"  # noqa: S105 - of this test
 
 
 def _free() -> str:
@@ -41,7 +42,7 @@ class _Group:
         self._stack = stack
         self._metrics: dict[str, str] = {}
         token = directory / "token"
-        token.write_text("open sesame")
+        token.write_text(_TOKEN)
         # What changes are asked with.
         self.token = ("--group-token-file", str(token))
         self.listed, self.spare = (
@@ -94,7 +95,7 @@ class _Group:
 
     def statuses(self) -> dict[str, dict[str, Any]]:
         """What each replica says of itself, by its name."""
-        found = OperatorClient(self.replicas).statuses()
+        found = OperatorClient(self.replicas, group_token=_TOKEN).statuses()
         return {status.replica: MessageToDict(status) for _, status in found if status is not None}
 
     def leader(self) -> str:
@@ -222,7 +223,8 @@ def _check_health(group: _Group, before: str, leader: str) -> None:
                 assert check(request, timeout=30).status == expected
             stub = reflection_pb2_grpc.ServerReflectionStub(channel)
             ask = reflection_pb2.ServerReflectionRequest(list_services="")
-            (reply,) = stub.ServerReflectionInfo(iter([ask]), timeout=30)
+            shown = (("curp-group-token", _TOKEN),)
+            (reply,) = stub.ServerReflectionInfo(iter([ask]), timeout=30, metadata=shown)
             listed = {service.name for service in reply.list_services_response.service}
             assert {"bank.v1.Bank", "curp.v1.Group"} <= listed
 
