@@ -35,6 +35,7 @@ OTHER_ENTRIES = {
     "README.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "SECURITY.md",
     "LICENSE",
     "MANIFEST.in",
     "Makefile",
