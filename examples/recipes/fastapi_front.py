@@ -12,6 +12,7 @@ import os
 from collections.abc import AsyncIterator
 from typing import Annotated
 
+import grpc
 from fastapi import FastAPI, Header, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
@@ -56,15 +57,22 @@ async def deposit(
     return {"entry": receipt.entry}
 
 
+# What the bank means. Other codes of a handler are its bugs: their texts stay inside.
+_MEANT = {grpc.StatusCode.NOT_FOUND, grpc.StatusCode.FAILED_PRECONDITION}
+# A retry gets the same, until an operator settles it or corrects the deployment.
+_STAY = {"BAD_HEADER", "NOT_DEDUPLICATED", "NOT_YOURS", "OUTCOME_UNKNOWN", "SESSION_CLOSED"}
+_REFUSED = {grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED}
+
+
 @app.exception_handler(rifl.CallError)
 async def failed(request: Request, error: rifl.CallError) -> JSONResponse:
     """Say whether the customer is to try again, under the same key."""
     if error.reason == "PAYLOAD_MISMATCH":
         return JSONResponse({"error": "this key was used for another payment"}, 422)
-    if error.outcome in (rifl.Outcome.EXECUTED, rifl.Outcome.REPLAYED):
-        return JSONResponse({"error": error.details()}, 409)  # the bank's own answer
-    if error.reason in ("OUTCOME_UNKNOWN", "NOT_YOURS"):
-        # The same at each retry: an operator has to settle it, or to mend the secret.
+    answered = error.outcome in (rifl.Outcome.EXECUTED, rifl.Outcome.REPLAYED)
+    if answered and error.code() in _MEANT:
+        return JSONResponse({"error": error.details()}, 409)
+    if answered or error.reason in _STAY or error.code() in _REFUSED:
         return JSONResponse({"error": "we are looking at this payment"}, 500)
     return JSONResponse({"error": "try again"}, 503)
 
