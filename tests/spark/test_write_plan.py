@@ -19,7 +19,7 @@ import pytest
 
 import rifl
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
-from rifl.spark._connections import drop_channel
+from rifl.spark._connections import _channels, drop_channel
 from rifl.spark._delivery import portion_end
 from rifl.spark._errors import (
     AlreadyDone,
@@ -84,6 +84,9 @@ def _bank(url: str = "memory:", **options: Any) -> Iterator[tuple[Bank, str]]:
 
         with serve("sync", dedup=dedup, add=add) as served:
             bank.dedup = dedup
+            # An earlier server may have had this port, and was another store.
+            for key in [key for key in _channels if key[1].target == served.address]:
+                _channels.pop(key).channel.close()
             yield bank, served.address
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -103,10 +104,21 @@ class Operated:
 
     def statuses(self) -> dict[str, dict[str, Any]]:
         """What each replica that runs says of itself, by its name."""
-        found = OperatorClient(
-            [self.replicas[name] for name in self._running if name in self.replicas], timeout_s=3.0
-        ).statuses()
+        asked: dict[str | None, list[str]] = {}
+        for name in self._running:
+            if name in self.replicas:
+                asked.setdefault(self._token(name), []).append(self.replicas[name])
+        found = [
+            each
+            for token, addresses in asked.items()
+            for each in OperatorClient(addresses, timeout_s=3.0, group_token=token).statuses()
+        ]
         return {status.replica: MessageToDict(status) for _, status in found if status is not None}
+
+    def _token(self, name: str) -> str | None:
+        given = dict(pairwise(self.own.get(name, ())))
+        file = given.get("--group-token-file")
+        return None if file is None else Path(file).read_text()
 
     def leader(self) -> str:
         """Wait for one that leads; its name."""

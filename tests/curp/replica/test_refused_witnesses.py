@@ -61,8 +61,10 @@ def test_a_witness_that_refuses_is_named_and_tried_less_often(
         )
         # Every look would be a number, at 4 looks a second.
         assert time.monotonic() - began >= 0.05 * (2**6 - 1) * 0.95
-        until(lambda: "it does not answer" in _status(running.address, capsys), "all are named")
-        told = _status(running.address, capsys)
+        ours = tmp_path / "ours"
+        ours.write_text("ours")
+        until(lambda: "it does not answer" in _status(running.address, capsys, ours), "all named")
+        told = _status(running.address, capsys, ours)
         assert f"{theirs}  could not be started: refused: it serves another group" in told
         assert f"{guarded}  could not be started: refused: it has another group token" in told
         stack.enter_context(started("curp.witness", "--listen", late, log=tmp_path / "w3.err"))
@@ -71,9 +73,8 @@ def test_a_witness_that_refuses_is_named_and_tried_less_often(
             "the one that was down is listed",
             _DEADLINE_S,
         )
-        token.write_text("ours")
         add = ["witness", "add", running.address, f"127.0.0.1:{free_port()}"]
-        assert main([*add, "--group-token-file", str(token)]) == 0
+        assert main([*add, "--group-token-file", str(ours)]) == 0
         assert f"{guarded} could not be started: refused" in capsys.readouterr().out
 
 
@@ -112,12 +113,12 @@ def test_one_that_restarted_beside_an_idle_leader_is_listed_anew(
         ]
 
 
-def _status(address: str, capsys: pytest.CaptureFixture[str]) -> str:
-    exits, told = _shown(address, capsys)
+def _status(address: str, capsys: pytest.CaptureFixture[str], token: Path) -> str:
+    exits, told = _shown(address, capsys, "--group-token-file", str(token))
     assert exits == 3
     return told
 
 
-def _shown(address: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+def _shown(address: str, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int, str]:
     capsys.readouterr()
-    return main(["status", address]), capsys.readouterr().out
+    return main(["status", address, *more]), capsys.readouterr().out
