@@ -261,24 +261,37 @@ def beat(sql: SqlSession, request: CountBeat, store_id: str, known: int) -> Beat
         return None
     else:
         sql.run("UPDATE @.replicas SET beats = %s WHERE owner = %s", row[0] + 1, owner)
+    # A replica that was suspended in its own beat holds its row and the age: no other one waits.
     for dead, count in request.dead:
-        found = sql.row("SELECT beats FROM @.replicas WHERE owner = %s FOR UPDATE", dead.encode())
+        found = sql.row(
+            "SELECT beats FROM @.replicas WHERE owner = %s FOR UPDATE SKIP LOCKED", dead.encode()
+        )
         if found is not None and found[0] == count:
             sql.run("DELETE FROM @.replicas WHERE owner = %s", dead.encode())
     beats = replicas(sql)
-    at, sweeper, reading = sql.row("SELECT lived, sweeper, reading FROM @.age FOR UPDATE") or (
-        0.0,
-        b"",
-        0.0,
-    )
+    age = sql.row("SELECT lived, sweeper, reading FROM @.age FOR UPDATE SKIP LOCKED")
+    if age is not None:
+        _grow_older(sql, request, beats, *age)
+    (now,) = sql.row(f"SELECT {sql.dialect.now}") or (0.0,)
+    return Beats(beats, now)
+
+
+def _grow_older(
+    sql: SqlSession,
+    request: CountBeat,
+    beats: dict[str, int],
+    at: float,
+    sweeper: bytes,
+    reading: float,
+) -> None:
+    """Count the time that the sweeper has lived through, or become the sweeper."""
+    owner = request.owner.encode()
     if bytes(sweeper) == owner or bytes(sweeper).decode() not in beats:
         if bytes(sweeper) == owner:
             at += max(0.0, min(MOST_LIVED_S, request.reading_s - reading))
         sql.run(
             "UPDATE @.age SET lived = %s, sweeper = %s, reading = %s", at, owner, request.reading_s
         )
-    (now,) = sql.row(f"SELECT {sql.dialect.now}") or (0.0,)
-    return Beats(beats, now)
 
 
 def take_back(sql: SqlSession, request: TakeBack, store_id: str) -> float:

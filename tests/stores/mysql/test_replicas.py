@@ -117,6 +117,33 @@ def test_a_client_whose_row_a_session_holds_is_its_own_trouble(replicas, shared_
     until(lambda: _claimed(one, call(held, 4)), "its calls are taken again")
 
 
+def test_a_replica_that_is_suspended_in_its_beat_stops_no_other(replicas, shared_mariadb, prefix):
+    """It holds its row and the store's age: others go on to beat, and take calls (DESIGN §6)."""
+    one = replicas()
+    client, owner = one.client(), one.store.owner.encode()
+
+    def beats():
+        with shared_mariadb.connect() as other, other.cursor() as cursor:
+            cursor.execute(f"SELECT beats FROM {prefix}replicas WHERE owner = %s", (owner,))
+            return cursor.fetchone()[0]
+
+    with shared_mariadb.connect() as suspended, suspended.cursor() as cursor:
+        cursor.execute(f"INSERT INTO {prefix}replicas VALUES ('suspended', 7)")
+        suspended.commit()
+        cursor.execute(f"SELECT * FROM {prefix}replicas WHERE owner = 'suspended' FOR UPDATE")
+        cursor.execute(f"SELECT * FROM {prefix}age FOR UPDATE")
+        # It counts as dead after six of them.
+        enough = beats() + 12
+        until(lambda: beats() >= enough, "the other one beats")
+        one.finish(one.begin(call(client, 1)))
+        suspended.rollback()
+    enough = beats() + 12
+    until(lambda: beats() >= enough, "the dead one's row is there no more")
+    with shared_mariadb.connect() as other, other.cursor() as cursor:
+        cursor.execute(f"SELECT owner FROM {prefix}replicas")
+        assert [row[0] for row in cursor.fetchall()] == [owner]
+
+
 def test_a_call_that_a_transaction_holds_keeps_no_other_client(replicas, database):
     """Its client's sweep waits for a later one; the leases of others end (DESIGN §5)."""
     one, two = replicas(), replicas()
