@@ -9,34 +9,18 @@ import asyncio
 import inspect
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import grpc
 import grpc.aio
 
 from rifl._grpc.ended_calls import EndedCalls
 from rifl._grpc.entrance import LOOK_S, MESSAGE_S, NO_MESSAGE, WAITING
-from rifl._grpc.status import rich_status
+from rifl._grpc.status import CallStatus, rich_status
 from rifl._grpc.waiting import WaitingCall, WaitingCalls
 
 
-class CallRefusal(Protocol):
-    """How a call is ended: gRPC's ``Status``, or what has the same fields."""
-
-    @property
-    def code(self) -> Any:
-        """Not OK."""
-
-    @property
-    def details(self) -> str:
-        """For people."""
-
-    @property
-    def trailing_metadata(self) -> Any:
-        """The rich error."""
-
-
-def too_many(text: str) -> CallRefusal:
+def too_many(text: str) -> CallStatus:
     """Return rifl's refusal of a call whose message did not come."""
     return rich_status(grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY", text, {}, MESSAGE_S / 2)
 
@@ -60,7 +44,7 @@ class AioEntrance:
     """
 
     def __init__(
-        self, message_s: float = MESSAGE_S, refusal: Callable[[str], CallRefusal] = too_many
+        self, message_s: float = MESSAGE_S, refusal: Callable[[str], CallStatus] = too_many
     ) -> None:
         self._message_s = message_s or math.inf
         self._refusal = refusal

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -21,6 +21,22 @@ DOMAIN = "rifl"
 # All metadata of an answer must stay under gRPC's 8 KiB, and the message travels twice.
 _MAX_MESSAGE_CHARS = 1000
 _NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+class CallStatus(Protocol):
+    """How a call is ended: gRPC's ``Status``, or what has the same fields."""
+
+    @property
+    def code(self) -> Any:
+        """Not OK."""
+
+    @property
+    def details(self) -> str:
+        """For people."""
+
+    @property
+    def trailing_metadata(self) -> Any:
+        """What comes with it."""
 
 
 class ErrorInfo(NamedTuple):

@@ -42,8 +42,8 @@ class SessionOpeners:
         if peer:
             if self._names is not None and self._names.isdisjoint(values_of(peer)):
                 raise NotYours(
-                    "the session is not yours: sessions_from names the certificates that open "
-                    "sessions here, and yours is none of them"
+                    "the session is not yours: only certificates that sessions_from names open "
+                    "sessions here"
                 )
             return b""
         if self._without is SessionsFrom.PEERS:

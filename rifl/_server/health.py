@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -13,6 +13,7 @@ from _rifl_ground.owned_lock import OneByOne
 from rifl._grpc.entrance import EnteredServer, ServiceThreads
 from rifl._grpc.shares import Shares
 from rifl._grpc.source import source_of
+from rifl._grpc.status import CallStatus
 
 # What anybody may open and keep, in all and of one address, on each server.
 WATCHES, _WATCHES_OF_ONE = 1000, 100
@@ -134,22 +135,6 @@ def _shared_aio(watch: Callable[..., Any], shares: Shares) -> Callable[..., Any]
             shares.leave(source)
 
     return shared
-
-
-class CallStatus(Protocol):
-    """How a call is ended: gRPC's ``Status``, or what has the same fields."""
-
-    @property
-    def code(self) -> Any:
-        """Not OK."""
-
-    @property
-    def details(self) -> str:
-        """For people."""
-
-    @property
-    def trailing_metadata(self) -> Any:
-        """What comes with it."""
 
 
 _Refuses = Callable[[Any], CallStatus | None]

@@ -265,7 +265,7 @@ def test_what_breaks_an_exchange_about_the_lease_does_not_end_its_keeper(connect
         assert caller.call(b"b", timeout=20) == b"b"
 
 
-_USER: contextvars.ContextVar[str] = contextvars.ContextVar("user", default="nobody")
+_USER: contextvars.ContextVar[str] = contextvars.ContextVar("user", default="none")
 
 
 class _Users(grpc.UnaryUnaryClientInterceptor):
@@ -289,7 +289,7 @@ class _Users(grpc.UnaryUnaryClientInterceptor):
         expected = {(f"user{n}", b"%d" % n) for n in range(users)}
         assert set(calls) == expected
         assert len(calls) == users * attempts
-        assert {user for name, user, _ in self.sent if name != "Echo"} == {"nobody"}
+        assert {user for name, user, _ in self.sent if name != "Echo"} == {"none"}
 
 
 class _AioUsers(_Users, grpc.aio.UnaryUnaryClientInterceptor):

@@ -1,4 +1,4 @@
-"""Secrets stay off connections that are not encrypted, whoever sends them (DESIGN §5, §7)."""
+"""No sender puts a secret on a connection that is not encrypted (DESIGN §5, §7)."""
 
 from __future__ import annotations
 

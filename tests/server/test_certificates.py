@@ -207,10 +207,10 @@ def test_a_certificate_without_a_name_that_is_shown_is_refused(
     doors: Doors, common_name: str
 ) -> None:
     """Two of them would be one caller; one with another name is that."""
-    nobody = Judged(None, None, None, [], False)
-    assert doors(common_name, UNSEEN) == nobody
-    assert doors(common_name, OTHER_UNSEEN) == nobody
-    assert doors() == nobody
+    unnamed = Judged(None, None, None, [], False)
+    assert doors(common_name, UNSEEN) == unnamed
+    assert doors(common_name, OTHER_UNSEEN) == unnamed
+    assert doors() == unnamed
     assert doors(common_name, UNSEEN, DNS("shop.internal")) == doors("", DNS("shop.internal"))
     assert doors("", DNS("shop.internal")).bound == doors("", URI("shop.internal")).bound
 

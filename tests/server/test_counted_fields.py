@@ -1,4 +1,4 @@
-"""Requests of ours are counted before they are parsed, whoever sends them (DESIGN §9)."""
+"""Each service of ours counts a request before it parses it, from every caller (DESIGN §9)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import sharedlog
 from tests.helpers.raw import RawClient
 from tests.helpers.servers import generic, serve
 
-# More than any request of ours has, in messages of two bytes: each would be an object.
+# More messages than a valid request has. Each takes two bytes, and would become an object.
 _BOMB = 5_001
 
 
@@ -26,7 +26,7 @@ async def _aio(request: bytes, context: Any) -> bytes:
 
 @pytest.fixture(scope="module", params=["sync", "aio"])
 def client(request: pytest.FixtureRequest) -> Iterator[RawClient]:
-    """A client of a server that has all of ours."""
+    """A client of a server with all of our services."""
     with rifl.Deduplicator("memory:") as dedup:
 
         def add(server: Any) -> None:

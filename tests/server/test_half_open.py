@@ -286,7 +286,7 @@ _INTERCEPTORS: dict[str, Any] = {
 
 @pytest.mark.parametrize("kind", _INTERCEPTORS)
 def test_interceptors_that_wrap_unary_handlers_refuse_strangers(kind: str) -> None:
-    """To interceptors a handler of ours is unary: none of them is passed by."""
+    """An interceptor finds a unary handler, so that no interceptor is left out."""
     with rifl.Deduplicator("memory:") as dedup:
         chain = [_INTERCEPTORS[kind], dedup]
         with (
