@@ -26,11 +26,13 @@ _SCHEMA_S = 60
 # By how much the time of a server's start, as it tells it in whole seconds, may differ.
 _STARTED_S = 2
 _TYPES = {"int": "BIGINT", "float": "DOUBLE", "blob": "LONGBLOB"}
-# Whatever the server's defaults are, and what init_connect has set.
+# Whatever the server's defaults are, and what init_connect has set. A replica that is suspended
+# in a transaction loses it and its locks: to MariaDB, as MySQL knows no such limit.
 _OURS = (
     "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', time_zone = '+00:00', "
     "completion_type = 'NO_CHAIN', unique_checks = 1, sql_safe_updates = 0, "
-    "sql_select_limit = DEFAULT, innodb_lock_wait_timeout = {lock_s}"
+    "sql_select_limit = DEFAULT, innodb_lock_wait_timeout = {lock_s} "
+    "/*M! , idle_transaction_timeout = {lock_s} */"
 )
 
 

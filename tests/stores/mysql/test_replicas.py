@@ -6,12 +6,15 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import pymysql
 import pytest
 
 from rifl._stores import open_store
+from rifl._stores.mysql.failures import failure_of
 from rifl._stores.shared import Claim, Found
 from rifl._stores.shared.requests import TakeBack
 from rifl._stores.sql.carrying import claim
+from rifl._stores.sql.dialect import Failure
 from rifl._stores.sql.rows import lock_client
 from rifl.core._serving.policy import Kind
 from rifl.core._serving.verdict import Verdict
@@ -142,6 +145,25 @@ def test_a_replica_that_is_suspended_in_its_beat_stops_no_other(replicas, shared
     with shared_mariadb.connect() as other, other.cursor() as cursor:
         cursor.execute(f"SELECT owner FROM {prefix}replicas")
         assert [row[0] for row in cursor.fetchall()] == [owner]
+
+
+def test_a_replica_that_is_suspended_in_a_grant_stops_no_other(replicas):
+    """The server ends its transaction, which held the counter of ids that all need."""
+    one, two = replicas(), replicas()
+    counter = "SELECT value FROM @.meta WHERE name = %s FOR UPDATE"
+    with two.store._sql.pool.session() as suspended:
+        suspended.rows(counter, b"ids")
+        until(lambda: _granted(one), "the other one grants")
+        with pytest.raises(pymysql.Error) as lost:
+            suspended.rows(counter, b"ids")
+    assert failure_of(lost.value) is Failure.LOST
+
+
+def _granted(replica):
+    try:
+        return replica.client()
+    except StoreUnavailable:
+        return None
 
 
 def test_a_call_that_a_transaction_holds_keeps_no_other_client(replicas, database):
