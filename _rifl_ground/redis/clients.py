@@ -33,6 +33,10 @@ from _rifl_ground.servers import Durability, Weakness, told
 
 _T = TypeVar("_T")
 _RETRIES = 2
+# A lost connection, as after a restart. Not a reply that takes too long: the caller has waited
+# for ``timeout_s`` by then.
+_TRIED_AGAIN = (redis.ConnectionError,)
+_PAUSES = redis.backoff.ExponentialBackoff(0.2, 0.01)
 # For who listens, and for what is asked beside calls, where the pool does not wait.
 _SPARE = 4
 # How often settings are looked at on connections that stay.
@@ -45,7 +49,7 @@ class Clients:
     Pools are bounded and block: a burst of calls waits for a connection instead of
     opening thousands, and no longer than ``timeout_s``. redis-py has such pools for a
     single server only, so behind Sentinel and on a cluster the wait is for a place.
-    ``retries``: how often a command is sent again on its own.
+    ``retries``: how often a command is sent again on its own, after a connection was lost.
     """
 
     def __init__(self, address: RedisAddress, *, retries: int = _RETRIES) -> None:
@@ -190,7 +194,7 @@ class Clients:
 
     def _make_blocking(self) -> Any:
         address = self._address
-        retry = redis.retry.Retry(redis.backoff.ExponentialBackoff(0.2, 0.01), self._retries)
+        retry = redis.retry.Retry(_PAUSES, self._retries, _TRIED_AGAIN)
         if address.topology is Topology.SERVER:
             pool = redis.BlockingConnectionPool.from_url(
                 address.url,
@@ -222,9 +226,7 @@ class Clients:
 
     def _make_awaiting(self) -> Any:
         address = self._address
-        retry = redis.asyncio.retry.Retry(
-            redis.backoff.ExponentialBackoff(0.2, 0.01), self._retries
-        )
+        retry = redis.asyncio.retry.Retry(_PAUSES, self._retries, _TRIED_AGAIN)
         if address.topology is Topology.SERVER:
             pool = redis.asyncio.BlockingConnectionPool.from_url(
                 address.url,

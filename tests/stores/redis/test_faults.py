@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
+import redis
 import structlog
 
 from _rifl_ground.refusals import Outcome
@@ -220,3 +221,27 @@ def test_a_stale_redis_stops_every_replica(own_server):
         open_store(own_server.url())
     one.close()
     two.close()
+
+
+def test_a_redis_that_is_silent_is_waited_for_once(own_server):
+    """A call is refused after ``timeout_s``, not after that of each retry (DESIGN §6)."""
+    sent = 0
+
+    class Counted(redis.Connection):
+        def send_packed_command(self, *arguments, **keywords):
+            nonlocal sent
+            sent += 1
+            return super().send_packed_command(*arguments, **keywords)
+
+    # No beat comes in between.
+    one = Replica(own_server.url(timeout_s=0.4, beat_s=60, dead_after_s=600))
+    client = one.client()
+    one.begin(call(client, 1))
+    line = one.store._backend._line._made()
+    line.__class__ = Counted
+    own_server.suspend()
+    with pytest.raises(StoreUnavailable):
+        one.claim(call(client, 2))
+    assert sent == 1
+    own_server.resume()
+    one.close()
