@@ -15,6 +15,7 @@ import rifl
 from tests.calls.services import Kinds, serving
 from tests.helpers.raw import SESSION_SECRET, RawClient
 from tests.helpers.sealing import FINGERPRINT_KEYS, SEALED, seal, unseal
+from tests.helpers.waiting import deadlines
 
 UNARY, COLLECT = "/t.Kinds/Unary", "/t.Kinds/Collect"
 KINDS = ("sync", "aio")
@@ -81,35 +82,42 @@ def test_a_key_is_replaced_while_callers_retry(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_outcome_of_a_sealed_call_can_be_asked_for(tmp_path: Path, kind: str) -> None:
     """A client names the method that the answer is bound to; who does not is told unknown."""
-    going_on = threading.Event()
+    going_on, begun = threading.Event(), set[bytes]()
 
     class Held(Kinds):
         def unary(self, request: bytes, context: Any) -> bytes:
-            assert going_on.wait(20)
-            return super().unary(request, context)
-
-        async def aunary(self, request: bytes, context: Any) -> bytes:
-            assert await asyncio.to_thread(going_on.wait, 20)
-            return super().unary(request, context)
+            begun.add(request)
+            assert going_on.wait(60)
+            return b"answer to " + request
 
     async def ask_on_a_loop(address: str) -> Any:
         async with rifl.aio.connect(address) as channel:
-            with pytest.raises(rifl.CallError) as caught:
-                await channel.unary_unary(UNARY)(b"x", timeout=0.3)
+            await channel.session.open()
+            for timeout_s in deadlines():
+                request = b"%g" % timeout_s
+                with pytest.raises(rifl.CallError) as caught:
+                    await channel.unary_unary(UNARY)(request, timeout=timeout_s)
+                if request in begun:
+                    break
             going_on.set()
-            return await channel.session.resolve(caught.value.rpc_id, timeout=10)
+            return request, await channel.session.resolve(caught.value.rpc_id, timeout=20)
 
     def ask(address: str) -> Any:
         with rifl.connect(address) as channel:
-            with pytest.raises(rifl.CallError) as caught:
-                channel.unary_unary(UNARY)(b"x", timeout=0.3)
+            channel.session.open()
+            for timeout_s in deadlines():
+                request = b"%g" % timeout_s
+                with pytest.raises(rifl.CallError) as caught:
+                    channel.unary_unary(UNARY)(request, timeout=timeout_s)
+                if request in begun:
+                    break
             going_on.set()
-            return channel.session.resolve(caught.value.rpc_id, timeout=10)
+            return request, channel.session.resolve(caught.value.rpc_id, timeout=20)
 
     with serving("sync", Held(), url=f"sqlite:///{tmp_path}/s.db", **SEALED) as service:
         address = service.address
-        found = ask(address) if kind == "sync" else asyncio.run(ask_on_a_loop(address))
-        assert (found.outcome, found.reply) == (rifl.Outcome.EXECUTED, b"1")
+        asked, found = ask(address) if kind == "sync" else asyncio.run(ask_on_a_loop(address))
+        assert (found.outcome, found.reply) == (rifl.Outcome.EXECUTED, b"answer to " + asked)
         with RawClient(address) as client:
             client.call(UNARY, b"y", 1)
             answers = [client.resolve(1, method=method) for method in (UNARY, "/t.Kinds/Other")]
@@ -117,5 +125,5 @@ def test_the_outcome_of_a_sealed_call_can_be_asked_for(tmp_path: Path, kind: str
                 "replayed",
                 ("ABORTED", "OUTCOME_UNKNOWN", "unknown"),
             ]
-    assert answers[0].record.response == b"2"
+    assert answers[0].record.response == b"answer to y"
     assert answers[1].refusal == ("ABORTED", "OUTCOME_UNKNOWN", "unknown")

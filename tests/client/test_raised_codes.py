@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -19,6 +20,7 @@ from tests.calls.services import Kinds, serving
 from tests.client.protocol_server import ECHO, Arrival, ProtocolServer, label, refuse
 from tests.helpers.ports import free_port
 from tests.helpers.servers import generic, serve
+from tests.helpers.waiting import deadlines
 
 if TYPE_CHECKING:
     from tests.client.conftest import Connect
@@ -152,13 +154,18 @@ class _Slow:
     """A handler whose effect is there before its caller's deadline, and whose answer is not."""
 
     def __init__(self) -> None:
-        self.effects = 0
+        self.effects: list[bytes] = []
         self.release = threading.Event()
 
     def __call__(self, request: bytes, context: grpc.ServicerContext) -> bytes:
-        self.effects += 1
+        self.effects.append(request)
         self.release.wait(20)
         return b""
+
+    def served(self, dedup: rifl.Deduplicator) -> Any:
+        """Serve it, with a thread for each call of a test."""
+        handler = generic("test.Service", {"Echo": self})
+        return serve("sync", [handler], dedup=dedup, threads=64)
 
 
 def test_a_deadline_that_passed_is_not_repeated(connect: Connect) -> None:
@@ -166,16 +173,23 @@ def test_a_deadline_that_passed_is_not_repeated(connect: Connect) -> None:
     slow = _Slow()
     with (
         rifl.Deduplicator("memory:") as dedup,
-        serve("sync", [generic("test.Service", {"Echo": slow})], dedup=dedup) as served,
+        slow.served(dedup) as served,
     ):
-        with grpc.insecure_channel(served.address) as bare, pytest.raises(grpc.RpcError):
-            repeating(lambda: bare.unary_unary(ECHO)(b"", timeout=0.3))
-        assert slow.effects == _TIMES
+        for timeout_s in deadlines():
+            bare = b"bare %g" % timeout_s
+            with grpc.insecure_channel(served.address) as channel, pytest.raises(grpc.RpcError):
+                repeating(partial(channel.unary_unary(ECHO), bare, timeout=timeout_s))
+            if slow.effects.count(bare) == _TIMES:
+                break
         caller = connect(served.address)
         caller.do(caller.session.open)
-        with pytest.raises(rifl.CallError) as caught:
-            repeating(lambda: caller.call(b"", timeout=0.3))
-        assert slow.effects == _TIMES + 1
+        for timeout_s in deadlines():
+            ours = b"ours %g" % timeout_s
+            with pytest.raises(rifl.CallError) as caught:
+                repeating(partial(caller.call, ours, timeout=timeout_s))
+            if ours in slow.effects:
+                break
+        assert slow.effects.count(ours) == 1
         slow.release.set()
     assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
     assert caught.value.original_code is grpc.StatusCode.DEADLINE_EXCEEDED
@@ -186,12 +200,16 @@ def test_an_application_that_looks_for_deadline_exceeded_gets_it(connect: Connec
     slow = _Slow()
     with (
         rifl.Deduplicator("memory:") as dedup,
-        serve("sync", [generic("test.Service", {"Echo": slow})], dedup=dedup) as served,
+        slow.served(dedup) as served,
     ):
         caller = connect(served.address, keep_deadline_exceeded=True)
         caller.do(caller.session.open)
-        with pytest.raises(rifl.CallError) as caught:
-            caller.call(b"", timeout=0.3)
+        for timeout_s in deadlines():
+            request = b"%g" % timeout_s
+            with pytest.raises(rifl.CallError) as caught:
+                caller.call(request, timeout=timeout_s)
+            if request in slow.effects:
+                break
         slow.release.set()
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     assert caught.value.outcome is Outcome.UNKNOWN
@@ -202,12 +220,15 @@ def test_the_items_of_a_batch_say_the_same(connect: Connect) -> None:
     slow = _Slow()
     with (
         rifl.Deduplicator("memory:") as dedup,
-        serve("sync", [generic("test.Service", {"Echo": slow})], dedup=dedup) as served,
+        slow.served(dedup) as served,
     ):
         caller = connect(served.address)
         caller.do(caller.session.open)
-        items = [rifl.BatchItem(b"one"), rifl.BatchItem(b"two")]
-        results = caller.do(caller.channel.batch, ECHO, items, timeout=0.3)
+        for timeout_s in deadlines():
+            items = [rifl.BatchItem(b"%s %g" % (each, timeout_s)) for each in (b"one", b"two")]
+            results = caller.do(caller.channel.batch, ECHO, items, timeout=timeout_s)
+            if items[0].request in slow.effects:
+                break
         slow.release.set()
     for result in results:
         assert result.outcome is Outcome.UNKNOWN

@@ -6,6 +6,7 @@ import asyncio
 import re
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import grpc
@@ -16,6 +17,7 @@ import rifl
 from tests.grpc_behaviour.sides import DEADLINE_S, SERVICE, Behaviours, Side
 from tests.helpers.pages import page
 from tests.helpers.ports import free_port
+from tests.helpers.waiting import deadlines
 
 UNARY, COLLECT, COUNT = (f"/{SERVICE}/{name}" for name in ("Unary", "Collect", "Count"))
 DOC = page("grpc-differences.md")
@@ -52,7 +54,14 @@ def test_errors_of_handlers_carry_their_outcome(side: Side) -> None:
 
 def test_what_may_have_run_is_a_failed_precondition(side: Side) -> None:
     """So that no retry policy repeats it: DEADLINE_EXCEEDED, and a broken iterator (§3)."""
-    behaviours = Behaviours()
+    begun: set[bytes] = set()
+
+    def unary(request: bytes, context: Any) -> bytes:
+        begun.add(request)
+        behaviours.gate.wait(DEADLINE_S)
+        return request
+
+    behaviours = Behaviours(Unary=unary)
 
     def broken() -> Iterator[bytes]:
         yield b"a"
@@ -60,7 +69,11 @@ def test_what_may_have_run_is_a_failed_precondition(side: Side) -> None:
 
     settings = {"keep_deadline_exceeded": False} if side.ours else {}
     with side.serve(behaviours) as address, side.connect(address, **settings) as channel:
-        late = failing(lambda: channel.unary_unary(UNARY)(b"", timeout=0.3))
+        for timeout_s in deadlines():
+            request = b"%g" % timeout_s
+            late = failing(partial(channel.unary_unary(UNARY), request, timeout=timeout_s))
+            if request in begun:
+                break
         assert late.code() is (CODE.FAILED_PRECONDITION if side.ours else CODE.DEADLINE_EXCEEDED)
         cut = failing(lambda: channel.stream_unary(COLLECT)(broken(), timeout=DEADLINE_S))
         assert cut.code() is (CODE.FAILED_PRECONDITION if side.ours else CODE.UNKNOWN)
