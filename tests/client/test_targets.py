@@ -112,8 +112,16 @@ def test_a_hedge_goes_to_another_target(connect: Connect) -> None:
         release.wait(20)
         return b"slow"
 
+    def answer_after_the_first(arrival: Arrival, context: grpc.ServicerContext) -> bytes:
+        # An answer ends the other attempt, which may be on its way.
+        first.wait_for(lambda: bool(first.arrivals))
+        return answer(arrival, context)
+
     try:
-        with ProtocolServer(slow) as first, ProtocolServer(answer) as second:
+        with (
+            ProtocolServer(slow) as first,
+            ProtocolServer(answer_after_the_first) as second,
+        ):
             caller = connect(both(first, second), hedge_after=0.05)
             assert caller.call(b"x", timeout=20) == b"reply"
             assert [arrival.attempt for arrival in first.arrivals] == [1]
