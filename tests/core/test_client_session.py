@@ -305,6 +305,14 @@ class TestLease:
         assert made.usable(51.0)
         assert parse_call(encode_header(issue(made, 51.0)), METHOD, b"").token == b"rotated"
 
+    def test_a_busy_client_asks_for_its_token_once_a_term(self) -> None:
+        """Its calls renew the lease, and bring no token of a new secret (DESIGN §5)."""
+        made = session()
+        for second in range(1, 30):
+            made.complete(issue(made, second), second)
+            assert made.lease_step(second, wanted=False)[0] is LeaseStep.WAIT
+        assert made.lease_step(30.0, wanted=False)[0] is LeaseStep.RENEW
+
     def test_patterns(self) -> None:
         """A method is deduplicated if a pattern names it and no exception does (DESIGN §5)."""
         every = MethodPatterns(("*",), ("/p.S/Read", "/q.T/*"))
