@@ -24,7 +24,7 @@ from rifl._grpc.status import read_error_info
 from rifl._grpc.waiting import WaitingCall, WaitingCalls
 from tests.helpers.half_open import half_open
 from tests.helpers.servers import generic, serve
-from tests.helpers.waiting import until
+from tests.helpers.waiting import DEADLINE_S, until
 
 _LEASES = "/lease_server.v1.LeaseServer/"
 _TERM_S = 60.0
@@ -169,7 +169,7 @@ def test_a_call_without_a_message_is_answered_as_by_grpc(target: str) -> None:
         for method in _OWN[:-1]:
             call: Any = channel.stream_unary(method)
             with pytest.raises(grpc.RpcError) as ended:
-                call(iter(()), timeout=5)
+                call(iter(()), timeout=DEADLINE_S)
             assert ended.value.code() is grpc.StatusCode.UNIMPLEMENTED, method  # type: ignore[attr-defined]
 
 
@@ -186,7 +186,7 @@ def test_watches_have_a_share_of_each_address(kind: str, monkeypatch: pytest.Mon
         grpc.insecure_channel(served.address) as channel,
     ):
         until(lambda: strangers.ended == 3, "the end of the watches over the share")
-        mine = channel.unary_stream(watch)(b"", timeout=5)
+        mine = channel.unary_stream(watch)(b"", timeout=DEADLINE_S)
         assert health_pb2.HealthCheckResponse.FromString(next(mine)).status == 1
         mine.cancel()
 
@@ -199,7 +199,7 @@ def test_on_a_loop_of_ours_the_refusal_says_why(method: str) -> None:
         grpc.insecure_channel(target) as channel,
     ):
         over = threading.Event()
-        call = channel.stream_stream(method)(_never(over), timeout=5)
+        call = channel.stream_stream(method)(_never(over), timeout=DEADLINE_S)
         with pytest.raises(grpc.RpcError) as refused:
             list(call)
         over.set()
@@ -220,14 +220,14 @@ def test_on_a_loop_of_ours_the_oldest_makes_room() -> None:
         for _ in range(3):
             assert pb.GrantReply.FromString(_ask(channel, _LEASES + "Grant")).client_id
         with pytest.raises(grpc.RpcError) as empty:
-            channel.stream_unary(_LEASES + "Grant")(iter(()), timeout=5)
+            channel.stream_unary(_LEASES + "Grant")(iter(()), timeout=DEADLINE_S)
         assert empty.value.code() is grpc.StatusCode.UNIMPLEMENTED  # type: ignore[attr-defined]
-        watch = channel.unary_stream("/grpc.health.v1.Health/Watch")(b"", timeout=5)
+        watch = channel.unary_stream("/grpc.health.v1.Health/Watch")(b"", timeout=DEADLINE_S)
         assert health_pb2.HealthCheckResponse.FromString(next(watch)).status == 1
         watch.cancel()
         described = channel.stream_stream(_OURS_ON_A_LOOP[-1])(
             iter([reflection_pb2.ServerReflectionRequest(list_services="").SerializeToString()]),
-            timeout=5,
+            timeout=DEADLINE_S,
         )
         assert len(list(described)) == 1
 
@@ -296,9 +296,9 @@ def test_interceptors_that_wrap_unary_handlers_refuse_strangers(kind: str) -> No
             for method in (_LEASES + "Grant", "/grpc.health.v1.Health/Check"):
                 ask = channel.unary_unary(method)
                 with pytest.raises(grpc.RpcError) as refused:
-                    ask(b"", timeout=5)
+                    ask(b"", timeout=DEADLINE_S)
                 assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED  # type: ignore[attr-defined]
-                assert ask(b"", timeout=5, metadata=(("token", "mine"),))
+                assert ask(b"", timeout=DEADLINE_S, metadata=(("token", "mine"),))
 
 
 def test_the_oldest_of_the_address_that_holds_most_makes_room() -> None:

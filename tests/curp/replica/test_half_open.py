@@ -14,8 +14,8 @@ from tests.helpers.half_open import half_open
 from tests.helpers.waiting import until
 
 _GROUP = "/curp.v1.Group/"
-# A second, on a machine that does nothing else; without a thread they wait for ever.
-_AT_MOST_S = 5.0
+# Without a thread they wait for ever.
+_AT_MOST_S = 60.0
 
 
 def test_a_crowd_of_half_open_calls_keeps_no_operator_out(tmp_path: Path) -> None:
