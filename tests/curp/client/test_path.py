@@ -26,13 +26,6 @@ def group(request: pytest.FixtureRequest) -> Iterator[ScriptedGroup]:
         yield made
 
 
-@pytest.fixture(autouse=True)
-def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other work on the machine must not make a witness slow."""
-    monkeypatch.setattr("curp.client._group_knowledge._LEAST_PATIENCE_S", 10.0)
-    monkeypatch.setattr("curp.client._group_knowledge._MOST_PATIENCE_S", 10.0)
-
-
 def held(group: ScriptedGroup) -> list[int]:
     return [len(witness.table) for witness in group.witnesses]
 

@@ -238,8 +238,6 @@ async def test_callers_that_meet_share_a_message(
         return before(self, raw, *rest)
 
     monkeypatch.setattr(WitnessHandlers, "records", records)
-    monkeypatch.setattr("curp.client._group_knowledge._LEAST_PATIENCE_S", 10.0)
-    monkeypatch.setattr("curp.client._group_knowledge._MOST_PATIENCE_S", 10.0)
     monkeypatch.setattr("curp._core.pending_records._MOST_S", 1.0)
     group = witnessed
     async with calling(kind, group) as call:

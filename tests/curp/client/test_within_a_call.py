@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 RETRY = RetryPolicy(initial_backoff_s=0.01, max_backoff_s=0.05)
 CALLS: dict[str, Callable[[Any, bytes], Any]] = {
     "call": lambda stub, request: stub(request, timeout=10),
-    "future": lambda stub, request: stub.future(request, timeout=10).result(10),
+    "future": lambda stub, request: stub.future(request, timeout=10).result(60),
 }
 
 
