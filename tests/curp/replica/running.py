@@ -38,7 +38,7 @@ class Running:
         options = {
             "conflict_keys": CONFLICTS,
             "read_only": READ_ONLY,
-            "tuning": curp.Tuning(**{"lease_term_s": 2.0, **(tuning or {})}),
+            "tuning": curp.Tuning(**{"lease_term_s": 60.0, **(tuning or {})}),
             **more,
         }
         self.replica = curp.Replica(engine, name=name, address=self.address, **options)

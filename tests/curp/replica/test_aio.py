@@ -26,7 +26,7 @@ class _Running:
             address=self.address,
             conflict_keys=CONFLICTS,
             read_only=READ_ONLY,
-            tuning=curp.Tuning(lease_term_s=2.0, **tuning),
+            tuning=curp.Tuning(lease_term_s=60.0, **tuning),
         )
         self.server = grpc.aio.server(interceptors=[self.replica.aio_interceptor()])
         self.servicer = self.replica.servicer(AioBank)

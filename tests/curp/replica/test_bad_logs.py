@@ -73,7 +73,7 @@ def test_a_log_with_calls_of_a_method_that_is_not_served_stops_the_replica() -> 
 def test_a_process_stopped_inside_a_commit_holds_the_group_up_visibly(tmp_path: Path) -> None:
     """SQLite's lock is its process's: calls are told, the status names it, nothing is lost."""
     url = created(f"sqlite:///{tmp_path}/bank.log?group=bank&timeout_s=0.1")
-    with replica(url) as running:
+    with replica(url, tuning={"lease_term_s": 2.0}) as running:
         running.until_leading()
         client = ByHand(running.address)
         assert client.deposit("first", "alice", 1).ok

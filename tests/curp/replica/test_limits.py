@@ -72,6 +72,8 @@ def _answered_first(log: LogStore, witness: str, calls: int, limits: Limits, **m
             assert client.record(witness, name, name, seq, configuration=number) == "ACCEPTED"
             answer = client.deposit(name, name, seq, configuration=number)
             assert (answer.ok, client.mark(answer)) == (True, "")
+    # Its leader could not give it back.
+    log.end_lease()
     return client
 
 

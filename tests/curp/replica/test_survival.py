@@ -174,6 +174,7 @@ def test_a_leader_cut_off_in_a_noted_call_is_taken_for_dead_until_it_is_back() -
         asking.start()
         assert begun.wait(_DEADLINE_S)
         cut.off = True
+        log.end_lease()
         with replica(log.engine(), "r2") as second:
             second.until_leading()
             (case,) = read_ledger(look).cases

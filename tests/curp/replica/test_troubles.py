@@ -114,7 +114,9 @@ def test_a_leader_cut_off_from_the_engine_answers_no_reads(
             raise LogUnavailable("the engine is cut off")
 
     with replica(
-        log.engine(fault), witnesses=[witness], tuning={"max_unsynced": 3, "batch_delay_s": 0.001}
+        log.engine(fault),
+        witnesses=[witness],
+        tuning={"max_unsynced": 3, "batch_delay_s": 0.001, "lease_term_s": 2.0},
     ) as running:
         running.until_leading()
         client = ByHand(running.address)
