@@ -14,6 +14,7 @@ import pytest
 import rifl
 from lease_server import SessionClosed, SessionPolicy, SessionRow, SessionState
 from lease_server._session_table import SessionTable
+from rifl._server.sweeper import ClientSweeper, sweep
 from rifl.core._serving.later import Later
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.call import Call
@@ -22,6 +23,7 @@ from tests.helpers.waiting import until
 
 _NUMBERS = itertools.count()
 _TERM_S = 0.4
+_NOW_S = [0.0]
 
 
 @pytest.fixture(params=["memory", "sqlite", "redis", "postgresql", "mariadb"])
@@ -35,8 +37,27 @@ def dedup(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
         url = request.getfixturevalue("shared_mariadb").url(prefix=f"{name}_", beat_s=0.1)
     else:
         url = "memory:" if request.param == "memory" else f"sqlite:///{tmp_path / 's.db'}"
-    with rifl.Deduplicator(url, term_s=_TERM_S) as made:
+    with opened(url) as made:
         yield made
+
+
+@pytest.fixture(autouse=True)
+def _swept_when_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No thread sweeps: what the machine does between two steps of a test ends no session."""
+    monkeypatch.setattr(ClientSweeper, "start", lambda _: None)
+    monkeypatch.setattr(ClientSweeper, "stop", lambda _: None)
+
+
+def opened(url: str) -> Any:
+    """Serve a store; that of one process has a clock which moves with each sweep."""
+    return rifl.Deduplicator(url, term_s=_TERM_S, clock=lambda: _NOW_S[0])
+
+
+def swept(dedup: Any) -> set[str]:
+    """Sweep, and return the names that are left."""
+    _NOW_S[0] += _TERM_S / 4
+    sweep(dedup._store, dedup._authority)
+    return names(dedup)
 
 
 def use(dedup: Any, client_id: int) -> Verdict:
@@ -69,7 +90,7 @@ def test_a_session_that_was_never_used_goes_with_its_name(dedup: Any) -> None:
 
     def gone() -> bool:
         leases.heartbeat(renewed.client_id, renewed.token)
-        return "unused" not in names(dedup)
+        return "unused" not in swept(dedup)
 
     until(gone, "the name that nobody used is free")
     assert names(dedup) >= {"used", "closed", "renewed"}
@@ -89,17 +110,17 @@ def test_redis_stopped_between_an_unused_session_and_its_name(
 ) -> None:
     """It is over, not closed, before its name is free; the next sweep frees the name (§5)."""
     url = shared_redis.url(namespace=f"unused{next(_NUMBERS)}", beat_s=0.05)
-    with rifl.Deduplicator(url, term_s=_TERM_S) as dedup:
+    with opened(url) as dedup:
         storage, leases = dedup._store.leases, dedup._authority
         unused = leases.open_session("unused")
         stopped = threading.Event()
         with monkeypatch.context() as patch:
             patch.setattr(storage, "forget_session", lambda client_id: stopped.set())
-            assert stopped.wait(30)
+            until(lambda: swept(dedup) and stopped.is_set(), "the session is over")
             assert "unused" in names(dedup)
             with pytest.raises(LeaseExpired):
                 leases.heartbeat(unused.client_id, unused.token)
-        until(lambda: "unused" not in names(dedup), "the name that nobody used is free")
+        until(lambda: "unused" not in swept(dedup), "the name that nobody used is free")
 
 
 def test_sessions_nobody_uses_do_not_keep_others_out_for_long() -> None:
@@ -130,7 +151,7 @@ def test_a_session_whose_first_call_was_running_at_a_crash_is_kept(tmp_path: Pat
     path, copy = tmp_path / "s.db", tmp_path / "copy"
     copy.mkdir()
     idempotent = rifl.MethodPolicy(kind=rifl.Kind.IDEMPOTENT)
-    with rifl.Deduplicator(f"sqlite:///{path}", term_s=_TERM_S) as dedup:
+    with opened(f"sqlite:///{path}") as dedup:
         used = dedup._authority.open_session("used").client_id
         dedup._authority.open_session("unused")
         call = Call(used, b"", None, b"a key", method="/p.S/M", fingerprint=b"f")
@@ -143,6 +164,6 @@ def test_a_session_whose_first_call_was_running_at_a_crash_is_kept(tmp_path: Pat
             if not file.name.endswith(".lock"):
                 shutil.copy(file, copy / file.name)
         dedup._store.abandon(decision.attempt)
-    with rifl.Deduplicator(f"sqlite:///{copy / 's.db'}", term_s=_TERM_S) as dedup:
-        until(lambda: "unused" not in names(dedup), "the name that nobody used is free")
+    with opened(f"sqlite:///{copy / 's.db'}") as dedup:
+        until(lambda: "unused" not in swept(dedup), "the name that nobody used is free")
         assert dedup._authority.open_session("used").client_id == used
