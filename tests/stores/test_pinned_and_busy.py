@@ -16,12 +16,20 @@ import pytest
 import rifl
 from _rifl_ground.sqlite import long_wal
 from rifl._stores import StoreLocked
+from rifl._stores.sqlite import journal, schema
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import RecordPending, StoreUnavailable
 from tests.echo import served
 from tests.helpers.waiting import until
 from tests.stores.conformance import FIRST, IDEMPOTENT, PLAIN, call, wait
 from tests.stores.test_replaced_files import OneFile, _complete
+
+
+@pytest.fixture(autouse=True)
+def _without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that waits for a writer does so for an hour: what ends sooner has its deadline."""
+    monkeypatch.setattr(journal, "BUSY_S", 3600.0)
+    monkeypatch.setattr(schema, "_BUSY_TIMEOUT_S", 3600.0)
 
 
 @pytest.fixture
@@ -119,10 +127,8 @@ def test_a_call_waits_for_a_writer_no_longer_than_its_deadline(files: OneFile) -
     attempt = files.store.claim(call(client, 2), PLAIN).attempt
     writer = _Writer(files.main)
     pending = files.store.start(attempt)
-    began = time.monotonic()
     with pytest.raises(StoreUnavailable, match="another connection"):
         pending.wait_for_call(_left(0.2))
-    assert time.monotonic() - began < 5.0
     files.store.abandon(attempt)
     writer.end()
     _complete(files, 3, client)
@@ -159,7 +165,7 @@ def test_a_deadline_that_comes_while_a_commit_is_tried_is_kept_too(
 
     def tries(*args: Any, **options: Any) -> Exception | None:
         # What is tried is in nobody's queue when its deadline comes.
-        assert given_up.wait(10.0)
+        assert given_up.wait(60)
         return commit(*args, **options)
 
     writer = _Writer(files.main)
@@ -168,10 +174,8 @@ def test_a_deadline_that_comes_while_a_commit_is_tried_is_kept_too(
     pending = start(waits)
     journal_.call()
     until(lambda: not journal_._queue, "it is being committed")
-    began = time.monotonic()
     with pytest.raises(refusal, match="another connection"):
         pending.wait_for_call(_left(0.2))
-    assert time.monotonic() - began < 5.0
     writer.end()
     if policy is IDEMPOTENT:
         until(lambda: waits.ended, "the record is durable")
@@ -217,7 +221,7 @@ def test_calls_go_on_as_soon_as_the_writer_ends(files: OneFile) -> None:
     until(lambda: journal_._busy_since is not None, "they wait for the writer")
     writer.end()
     for thread in threads:
-        thread.join(10.0)
+        thread.join(60)
     assert all(attempt.ended for attempt in attempts)
     assert told == []
 
@@ -243,7 +247,7 @@ def test_a_pool_thread_is_free_after_the_deadline(tmp_path: Path) -> None:
         with pytest.raises(grpc.RpcError):
             once(b"second", timeout=1.0)
         # A call without an identity needs no store, but the one thread.
-        assert plain.unary_unary("/test.Echo/Do")(b"bare", timeout=5) == b"bare"
+        assert plain.unary_unary("/test.Echo/Do")(b"bare", timeout=60) == b"bare"
         writer.end()
         assert once(b"third", timeout=10) == b"third"
     assert ran == [b"first", b"bare", b"third"]
@@ -253,10 +257,8 @@ def test_a_shared_transaction_waits_no_longer_than_its_call(files: OneFile) -> N
     """``rifl.transaction`` gives up at the deadline, too, and nothing ran (§6)."""
     attempt = files.begin(call(files.client(), 1), rifl.MethodPolicy(kind=rifl.Kind.ATOMIC))
     writer = _Writer(files.main)
-    began = time.monotonic()
     with pytest.raises(StoreUnavailable), files.store.shared_blocks.block(attempt, 0.2):
         raise AssertionError("there is no turn")
-    assert time.monotonic() - began < 5.0
     writer.end()
 
 
