@@ -44,8 +44,8 @@ def opened():
 
 @pytest.fixture
 def url(shared_etcd, name):
-    """A log of the test's own in the shared cluster."""
-    url = shared_etcd.url(log=name)
+    """A log of the test's own in the shared cluster, which may take its time."""
+    url = shared_etcd.url(log=name, timeout_s=60)
     create_log(url, {}).close()
     return url
 
