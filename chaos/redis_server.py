@@ -18,7 +18,7 @@ from chaos.programs import program
 
 __all__ = ["RedisServer", "redis_answers", "redis_executable"]
 
-_START_S = 20.0
+_START_S = 60.0
 
 
 def redis_executable() -> str:

@@ -42,7 +42,7 @@ class Kinds:
         self.effects.append(request)
         run = len(self.effects)
         for at in range(int(request)):
-            self.gate.wait(10)
+            self.gate.wait(60)
             yield b"%d.%d" % (run, at)
 
     def echo(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
@@ -97,7 +97,7 @@ class _Loop:
 
     def close(self) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join(10)
+        self.thread.join(60)
         self.loop.close()
 
 

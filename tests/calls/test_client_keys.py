@@ -65,7 +65,7 @@ def test_a_key_is_text_or_bytes(wrong: Any) -> None:
             rifl.connect("127.0.0.1:1") as channel,
             pytest.raises(TypeError, match="text or bytes"),
         ):
-            channel.batch(UNARY, [rifl.BatchItem(b"x", wrong)], timeout=5)
+            channel.batch(UNARY, [rifl.BatchItem(b"x", wrong)], timeout=60)
 
 
 def test_a_keyed_call_is_retried_under_its_key() -> None:
@@ -113,7 +113,7 @@ def test_a_named_session_outlives_its_channels() -> None:
             pytest.raises(SessionClosed),
             rifl.key("row-1"),
         ):
-            channel.unary_unary(UNARY)(b"x", timeout=5)
+            channel.unary_unary(UNARY)(b"x", timeout=60)
     assert kinds.effects == [b"x"]
 
 

@@ -241,7 +241,7 @@ def test_the_applications_iterator_is_read_once_by_all_attempts() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert got == [[b"%d" % at for at in range(200)]] * 3
 
 
@@ -252,18 +252,18 @@ def test_an_attempt_waits_for_a_source_that_takes_its_time(monkeypatch: pytest.M
 
     def source() -> Iterator[bytes]:
         asked.set()
-        assert goes_on.wait(10)
+        assert goes_on.wait(60)
         yield b"a"
 
     resending = Resending(source(), None)
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(lambda: list(resending.attempt()))
-        assert asked.wait(10)
+        assert asked.wait(60)
         second = pool.submit(lambda: list(resending.attempt()))
         # What raises does so after the bound.
         assert wait([second], timeout=0.2).not_done
         goes_on.set()
-        assert first.result(10) == second.result(10) == [b"a"]
+        assert first.result(60) == second.result(10) == [b"a"]
 
 
 async def test_the_same_on_a_loop() -> None:

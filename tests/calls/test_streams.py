@@ -13,7 +13,7 @@ from rifl import MethodPolicy, PolicyError
 from rifl._grpc.status import read_error_info
 from rifl.v1 import rifl_pb2
 from tests.calls.services import Kinds, serving, trailers, whole
-from tests.helpers.waiting import until
+from tests.helpers.waiting import DEADLINE_S, until
 
 KINDS = ("sync", "aio")
 COLLECT, FIRST, COUNT, ECHO = (f"/t.Kinds/{name}" for name in ("Collect", "First", "Count", "Echo"))
@@ -80,7 +80,7 @@ def test_a_handler_that_stops_reading_is_decided_by_identity(kind: str) -> None:
 
         def endless(first: bytes) -> Any:
             yield first
-            hold.wait(10)
+            hold.wait(60)
 
         assert caller.send(FIRST, endless(b"a"), 1).result() == b"1"
         assert caller.send(FIRST, endless(b"other"), 1, attempt=2).result() == b"1"
@@ -100,10 +100,10 @@ def test_a_stream_that_breaks_off_before_its_handler_leaves_no_trace(kind: str) 
             def half(sent: Any = sent, hold: Any = hold) -> Any:
                 yield b"a"
                 sent.set()
-                hold.wait(10)
+                hold.wait(60)
 
             call = caller.channel.stream_unary(COLLECT).future(half(), 10, caller.metadata(1))
-            assert sent.wait(5)
+            assert sent.wait(DEADLINE_S)
             call.cancel()
             hold.set()
         assert caller.send(COLLECT, [b"a", b"b"], 1, attempt=2).result() == b"1"
@@ -255,10 +255,10 @@ def test_a_stream_that_breaks_off_under_its_handler(kind: str, declared: str) ->
         def half() -> Any:
             yield b"a"
             sent.set()
-            hold.wait(10)
+            hold.wait(60)
 
         call = caller.channel.stream_unary(COLLECT).future(half(), 10, caller.metadata(1))
-        assert sent.wait(5)
+        assert sent.wait(DEADLINE_S)
         # Claimed by now, or soon: a call that was not is simply new to the retry.
         store = service.dedup._store
         until(store.running, "the call is claimed")

@@ -123,7 +123,7 @@ class ProtocolServer:
     def __exit__(self, *args: object) -> None:
         self.server.stop(None).wait()
 
-    def wait_for(self, condition: Callable[[], bool], timeout: float = 20.0) -> None:
+    def wait_for(self, condition: Callable[[], bool], timeout: float = 60.0) -> None:
         with self.condition:
             assert self.condition.wait_for(condition, timeout)
 

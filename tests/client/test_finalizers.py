@@ -186,7 +186,7 @@ def test_a_stream_that_is_dropped_is_set_aside_by_another_thread() -> None:
         del call
         # As gRPC cancels its own.
         with pytest.raises(grpc.FutureCancelledError):
-            inner.result(10)
+            inner.result(60)
         until(lambda: ended, "the callback")
         assert ended == ["rifl-timers"]
         assert len(channel._client.session._unresolved) == 1

@@ -33,13 +33,13 @@ class Gated(Kinds):
     def unary(self, request: bytes, context: Any) -> bytes:
         """See ``Kinds``."""
         answer = super().unary(request, context)
-        self.gate.wait(10)
+        self.gate.wait(60)
         return answer
 
     def collect(self, requests: Iterator[bytes], context: Any) -> bytes:
         """See ``Kinds``."""
         answer = super().collect(requests, context)
-        self.gate.wait(10)
+        self.gate.wait(60)
         return answer
 
 
@@ -130,7 +130,7 @@ def test_what_is_only_passed_through_ends_with_its_connection(connect: Connect) 
     gate, plain = threading.Event(), "/test.Service/Plain"
 
     def slow(arrival: Arrival, context: grpc.ServicerContext) -> bytes:
-        gate.wait(10)
+        gate.wait(60)
         return arrival.request
 
     with (
@@ -236,7 +236,7 @@ def test_a_slow_handler_is_waited_for(
     gate = threading.Event()
 
     def slow(arrival: Arrival, context: grpc.ServicerContext) -> bytes:
-        gate.wait(10)
+        gate.wait(60)
         return arrival.request
 
     with (

@@ -113,7 +113,7 @@ def interrupting() -> None:
     raise Interrupted
 
 
-def bounded(act: Callable[[], Any], seconds: float = 20.0) -> Any:
+def bounded(act: Callable[[], Any], seconds: float = 60.0) -> Any:
     """Have a thread act, and return what it returns; a hang fails the test."""
     found: list[Any] = []
     raised: list[BaseException] = []

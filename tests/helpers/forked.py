@@ -193,7 +193,7 @@ class _Forker:
             self._socket.sendall(request)
             told = self._socket.recv(64)
         if not told:
-            raise RuntimeError(f"what forks ended with {self._process.wait(10)}")
+            raise RuntimeError(f"what forks ended with {self._process.wait(60)}")
         return int(told)
 
     def close(self) -> None:

@@ -141,6 +141,6 @@ def half_open(
         yield HalfOpen(strangers)
     finally:
         stopping.set()
-        thread.join(10)
+        thread.join(60)
         for each in strangers:
             each.socket.close()

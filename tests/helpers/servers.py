@@ -33,7 +33,7 @@ class LoopThread:
     def close(self) -> None:
         """Stop the loop and close it."""
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(10)
+        self._thread.join(60)
         self.loop.run_until_complete(self.loop.shutdown_default_executor())
         self.loop.close()
 

@@ -41,7 +41,7 @@ class LosingBank(ExactBank):
         self.runs[request.reference] += 1
         if request.reference.startswith("lost"):
             threading.Thread(target=self._path.drop_answers, args=(0.0,)).start()
-            assert self._path.swallowing.wait(10)
+            assert self._path.swallowing.wait(60)
         return receipt
 
 

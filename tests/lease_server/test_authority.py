@@ -194,7 +194,7 @@ def test_a_slow_disk_stalls_no_renewal(open_storage):
     ]
     for thread in waiting:
         thread.start()
-    assert storage.reserving.wait(10)
+    assert storage.reserving.wait(60)
     assert authority.renew(grant.client_id)
     assert authority.alive(grant.client_id)
     authority.check(grant.client_id, grant.token)
@@ -202,7 +202,7 @@ def test_a_slow_disk_stalls_no_renewal(open_storage):
     assert granted == []
     storage.gate.set()
     for thread in waiting:
-        thread.join(10)
+        thread.join(60)
     assert len(set(granted)) == 3
 
 

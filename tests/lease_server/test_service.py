@@ -240,7 +240,7 @@ def test_a_slow_disk_does_not_stall_the_event_loop(open_storage, clock):
         storage.reserving.clear()
         stub = channel.unary_unary(PREFIX + "Grant", response_deserializer=pb.GrantReply.FromString)
         waiting = stub.future(b"", timeout=20)
-        assert storage.reserving.wait(10)
+        assert storage.reserving.wait(60)
         call(channel, "Renew", pb.RenewRequest(client_id=grant.client_id, token=grant.token))
         assert not waiting.done()
         storage.gate.set()

@@ -51,7 +51,7 @@ _OURS_ON_A_LOOP = [
 
 def _never(over: threading.Event) -> Iterator[bytes]:
     """Yield nothing, until the call is over."""
-    over.wait(10)
+    over.wait(60)
     yield from ()
 
 

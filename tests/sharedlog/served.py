@@ -51,7 +51,7 @@ class Served:
         """Stop, for good."""
         self.stop()
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(60)
         self._loop.close()
 
 

@@ -42,7 +42,7 @@ def check_settling(
         settle_unknown(url, [rpc_id], _NOT_RUN)
     if fate == "killed":
         stopping.signal(signal.SIGKILL)
-        stopping.process.wait(10)
+        stopping.process.wait(60)
         assert settle_unknown(url, [rpc_id], _NOT_RUN) == {rpc_id: Settled.NOT_EXECUTED}
         first.join(30)
         cluster.replace_first()

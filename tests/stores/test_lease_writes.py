@@ -63,7 +63,7 @@ class _Held:
 
         def held(batch: list[JournalEntry], *given: Any, **more: Any) -> Any:
             self.began.set()
-            assert self.goes_on.wait(10)
+            assert self.goes_on.wait(60)
             self.order += [f"entry {each.rows[0][1]}" for each in batch if each.rows]
             return commit(batch, *given, **more)
 
@@ -108,7 +108,7 @@ def test_a_session_has_its_turn_between_commits_of_the_journal(
     """Before what is queued later, and behind what was queued before (§6)."""
     held = _Held(calls, monkeypatch)
     first = held.journal.submit(_entry(1))
-    assert held.began.wait(10)
+    assert held.began.wait(60)
     opening = pool.submit(_authority(calls).open_session, "q", secret=b"s" * 32)
     opening.add_done_callback(lambda _: held.order.append("session"))
     until(lambda: held.guests() == 1, "the session waits")
@@ -138,7 +138,7 @@ def test_a_turn_that_does_not_come_in_time_is_told(
     monkeypatch.setattr(lease_storage, "_PATIENCE_S", 0.05)
     held = _Held(calls, monkeypatch)
     queued = held.journal.submit(_entry(1))
-    assert held.began.wait(10)
+    assert held.began.wait(60)
     with pytest.raises(StorageUnavailable, match="turn"):
         _authority(calls).open_session("q", secret=b"s" * 32)
     assert held.guests() == 0
@@ -163,7 +163,7 @@ def test_a_signal_takes_no_turn_away_from_others(
 
     monkeypatch.setattr(journal, "Pending", Interrupted)
     queued = held.journal.submit(_entry(1))
-    assert held.began.wait(10)
+    assert held.began.wait(60)
     with pytest.raises(KeyboardInterrupt):
         _authority(calls).open_session("q", secret=b"s" * 32)
     held.goes_on.set()

@@ -26,7 +26,8 @@ from sharedlog._engines.terms import ServerTerms, Term
 from tests.curp.log.conformance import Writer, append_id
 from tests.curp.log.damage.redis import RedisLog, cut_append_file, entries_of
 from tests.curp.logs import created
-from tests.stores.redis.servers import Backup, RedisServer, until
+from tests.helpers.waiting import until
+from tests.stores.redis.servers import Backup, RedisServer
 from tests.stores.redis.test_failover import Watched
 
 

@@ -153,7 +153,7 @@ def test_only_members_reach_the_group_and_only_with_its_token_change_it(
                 ask()
             assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED  # type: ignore[attr-defined]
     with grpc.insecure_channel(group.witness) as plain, pytest.raises(grpc.RpcError):
-        curp_pb2_grpc.WitnessStub(plain).Status(pb.WitnessStatusRequest(), timeout=5)
+        curp_pb2_grpc.WitnessStub(plain).Status(pb.WitnessStatusRequest(), timeout=60)
 
     assert run(*ending, *secured)[0] == 1
     with rifl.connect(group.replica, credentials=group.credentials(), session="nightly") as channel:

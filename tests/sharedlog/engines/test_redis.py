@@ -23,8 +23,9 @@ from sharedlog._core.fences import raise_fence
 from sharedlog._core.producers import append
 from sharedlog._engines.driving import carry_out
 from sharedlog._engines.redis.opening import create_log, open_log
+from tests.helpers.waiting import until
 from tests.sharedlog.logs import message, producer, texts
-from tests.stores.redis.servers import Backup, RedisServer, SentinelServer, until
+from tests.stores.redis.servers import Backup, RedisServer, SentinelServer
 
 
 @pytest.fixture

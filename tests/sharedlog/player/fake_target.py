@@ -63,7 +63,7 @@ class Store:
         """What was done, in order."""
         return [each.body.decode() for each in self.done if tag in (None, each.tag)]
 
-    def wait_for(self, condition: Callable[[], Any], timeout_s: float = 20.0) -> None:
+    def wait_for(self, condition: Callable[[], Any], timeout_s: float = 60.0) -> None:
         """Wait until something is so."""
         with self.changed:
             assert self.changed.wait_for(condition, timeout_s), (self.bodies(), self.indexes)
@@ -113,7 +113,7 @@ class FakeTarget(TargetServicer):
         self.hangs.clear()
         self.stop()
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(60)
         self._loop.close()
 
     def _run(self, doing: Any) -> Any:

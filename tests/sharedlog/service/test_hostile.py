@@ -147,16 +147,16 @@ def test_a_caller_is_judged_before_its_message(behind):
     over = threading.Event()
 
     def never():
-        over.wait(10)
+        over.wait(60)
         yield from ()
 
     tokens = {"mine": TOKEN}
     with served(behind, tokens=tokens) as server, grpc.insecure_channel(server.address) as to:
         for path in ("/sharedlog.v1.Log/Append", "/sharedlog.v1.Steps/Commit"):
             with pytest.raises(grpc.RpcError) as refused:
-                to.stream_unary(path)(never(), timeout=5)
+                to.stream_unary(path)(never(), timeout=60)
             assert isinstance(error_of(refused.value), sharedlog.NotAllowed)
-        call = to.stream_stream("/sharedlog.v1.Log/Follow")(never(), timeout=5)
+        call = to.stream_stream("/sharedlog.v1.Log/Follow")(never(), timeout=60)
         with pytest.raises(grpc.RpcError):
             next(call)
         assert isinstance(error_of(call), sharedlog.NotAllowed)
@@ -202,12 +202,12 @@ def test_a_message_that_does_not_come_is_refused_by_name(behind):
     over = threading.Event()
 
     def never():
-        over.wait(10)
+        over.wait(60)
         yield from ()
 
     with served(behind, settings=settings) as server, grpc.insecure_channel(server.address) as to:
         with pytest.raises(grpc.RpcError) as refused:
-            to.stream_unary("/sharedlog.v1.Log/Append")(never(), timeout=5)
+            to.stream_unary("/sharedlog.v1.Log/Append")(never(), timeout=60)
         over.set()
     error = error_of(refused.value)
     assert isinstance(error, sharedlog.QuotaExceeded)

@@ -139,7 +139,7 @@ def test_what_ends_the_attempt_undoes_the_transaction(
     else:
         woken = two.woken(two.claim(attempt.call, ATOMIC).attempt)
         one.fall_silent()
-        assert woken.wait(10)
+        assert woken.wait(60)
         two.begin(attempt.call, ATOMIC)
     # The server refuses what has changed since the transaction began, or we do.
     expected = (StaleRpc, LeaseExpired) + (pymysql.OperationalError,) * isolation
@@ -160,7 +160,7 @@ def test_whether_it_committed_is_decided_by_the_row_not_by_a_race(replicas, data
     reading.join(0.3)
     assert not found, "it waits"
     database.commit()
-    reading.join(10)
+    reading.join(60)
     assert found == [FIRST]
 
 

@@ -55,7 +55,7 @@ class PgBouncer:
     def stop(self) -> None:
         """End it and remove all it has written."""
         self._process.send_signal(signal.SIGKILL)
-        self._process.wait(10)
+        self._process.wait(60)
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def _answers(self) -> bool:

@@ -11,6 +11,7 @@ from rifl.core._serving.namespace import namespace_id
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import OutcomeUnknown, PayloadMismatch, WindowExceeded
 from tests.helpers.sealing import seal, unseal
+from tests.helpers.waiting import DEADLINE_S
 from tests.stores.redis.replica import ATOMIC, FIRST, IDEMPOTENT, OTHER, call, keyed
 
 PEER = namespace_id(b"alice")
@@ -45,7 +46,7 @@ def test_a_namespace_needs_no_lease_and_is_shared(replicas):
     attempt = one.begin(keyed(PEER, b"k"))
     woken = two.woken(two.claim(attempt.call).attempt)
     one.finish(attempt)
-    assert woken.wait(5)
+    assert woken.wait(DEADLINE_S)
     two.authority.expire()
     two.store.expire_keys()
     assert two.claim(keyed(PEER, b"k")).record == FIRST

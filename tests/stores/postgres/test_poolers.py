@@ -41,7 +41,7 @@ def test_a_pool_in_session_mode_has_to_be_named(pooler, schema):
     running = one.begin(call(client, 1), IDEMPOTENT)
     woken = two.woken(two.claim(call(client, 1), IDEMPOTENT).attempt)
     one.finish(running)
-    assert woken.wait(10)
+    assert woken.wait(60)
     assert two.claim(call(client, 1), IDEMPOTENT).record == FIRST
     one.close()
     two.close()

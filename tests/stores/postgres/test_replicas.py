@@ -170,7 +170,7 @@ def test_a_claim_that_arrives_after_it_was_taken_back_is_let_go(replicas, shared
         arriving = late_claim(one, two, proxy, b".claim_1(", when)
         found = two.claim(arriving, IDEMPOTENT)
         if when == "in time" and found.verdict is Verdict.IN_PROGRESS:
-            assert two.woken(found.attempt).wait(10)
+            assert two.woken(found.attempt).wait(60)
             found = two.claim(arriving, IDEMPOTENT)
         assert found.verdict is Verdict.NEW
     finally:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +11,9 @@ import redis
 
 from chaos.ports import free_port
 from chaos.redis_server import RedisServer, redis_answers, redis_executable
+from tests.helpers.waiting import until
 
-__all__ = ["Backup", "ClusterServers", "RedisServer", "SentinelServer", "until"]
-
-_START_S = 20.0
+__all__ = ["Backup", "ClusterServers", "RedisServer", "SentinelServer"]
 
 
 class Backup:
@@ -52,7 +49,7 @@ class SentinelServer:
                 [redis_executable(), str(configuration), "--sentinel"], stdout=log, stderr=log
             )
         with redis.Redis(port=self.port, socket_timeout=5) as client:
-            until(lambda: redis_answers(client), "Sentinel answers", _START_S)
+            until(lambda: redis_answers(client), "Sentinel answers")
 
     def told(self, *command: str) -> Any:
         """Ask the Sentinel."""
@@ -62,7 +59,7 @@ class SentinelServer:
     def stop(self) -> None:
         """End it."""
         self._process.kill()
-        self._process.wait(10)
+        self._process.wait(60)
 
 
 class ClusterServers:
@@ -132,16 +129,3 @@ class ClusterServers:
     def _follows(self, node: RedisServer) -> bool:
         with node.client() as client:
             return client.info("replication").get("master_link_status") == "up"  # type: ignore[no-any-return]
-
-
-def until(condition: Any, what: str, deadline_s: float = 20.0) -> Any:
-    """Return the first true value of ``condition``; fail the test after the deadline."""
-    end = time.monotonic() + deadline_s
-    pause = threading.Event()
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() >= end:
-            raise AssertionError(f"waited {deadline_s:g} s in vain: {what}")
-        pause.wait(0.005)

@@ -12,8 +12,9 @@ import sharedlog
 from rifl._stores import UnsupportedStore
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import RecordPending, StoreUnavailable
+from tests.helpers.waiting import until
 from tests.stores.redis.replica import ATOMIC, FIRST, IDEMPOTENT, OTHER, Replica, call
-from tests.stores.redis.servers import ClusterServers, until
+from tests.stores.redis.servers import ClusterServers
 
 pytestmark = pytest.mark.slow
 

@@ -7,8 +7,9 @@ import pytest
 from _rifl_ground.refusals import Outcome
 from rifl._stores import StoreCorrupt, StoreNotDurable, open_store
 from rifl.core._shared.errors import RecordPending, StoreUnavailable
+from tests.helpers.waiting import until
 from tests.stores.redis.replica import FIRST, IDEMPOTENT, OTHER, Replica, call
-from tests.stores.redis.servers import RedisServer, SentinelServer, until
+from tests.stores.redis.servers import RedisServer, SentinelServer
 
 pytestmark = pytest.mark.slow
 

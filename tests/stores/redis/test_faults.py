@@ -13,8 +13,9 @@ from lease_server import StorageUnavailable
 from rifl._stores import StoreCorrupt, StoreNotDurable, StoreUnreachable, open_store
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import InProgress, RecordPending, StoreUnavailable
+from tests.helpers.waiting import until
 from tests.stores.redis.replica import ATOMIC, FIRST, IDEMPOTENT, Replica, call
-from tests.stores.redis.servers import RedisServer, until
+from tests.stores.redis.servers import RedisServer
 
 FAST = {"timeout_s": 0.4, "beat_s": 0.05, "dead_after_s": 30}
 

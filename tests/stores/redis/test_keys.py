@@ -16,6 +16,7 @@ from rifl.core._serving.policy import MethodPolicy
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import OutcomeUnknown, PayloadMismatch, WindowExceeded
 from tests.helpers.sealing import seal, unseal
+from tests.helpers.waiting import DEADLINE_S, until
 from tests.stores.redis.passing import left_of, let_pass, sweep
 from tests.stores.redis.replica import (
     ATOMIC,
@@ -27,7 +28,7 @@ from tests.stores.redis.replica import (
     call,
     keyed,
 )
-from tests.stores.redis.servers import RedisServer, until
+from tests.stores.redis.servers import RedisServer
 
 PEER = namespace_id(b"alice")
 HOUR = KeyBounds(retention_s=3600.0)
@@ -39,7 +40,7 @@ def test_a_namespace_needs_no_lease_and_is_shared(replicas):
     attempt = one.begin(keyed(PEER, b"k"))
     woken = two.woken(two.claim(attempt.call).attempt)
     one.finish(attempt)
-    assert woken.wait(5)
+    assert woken.wait(DEADLINE_S)
     two.authority.expire()
     assert two.claim(keyed(PEER, b"k")).record == FIRST
     with pytest.raises(PayloadMismatch):

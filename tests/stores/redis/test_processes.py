@@ -16,7 +16,7 @@ from lease_server.v1 import lease_server_pb2
 from rifl._grpc.status import read_error_info
 from rifl.v1 import rifl_pb2
 from tests.helpers.forked import Forked
-from tests.stores.redis.servers import until
+from tests.helpers.waiting import until
 from tests.stores.suspended import check_settling
 
 SERVER = "tests.stores.redis.server_process"
@@ -57,7 +57,7 @@ class Process:
         self.channel.close()
         self.process.send_signal(signal.SIGCONT)
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(60)
 
 
 class Cluster:

@@ -28,8 +28,8 @@ from rifl.core._shared.errors import (
 )
 from rifl.core._shared.observer import Observer
 from tests.helpers.holding import HoldingProxy
+from tests.helpers.waiting import DEADLINE_S, until
 from tests.stores.redis.replica import ATOMIC, FIRST, IDEMPOTENT, OTHER, call, keyed
-from tests.stores.redis.servers import until
 
 FRESH = base64.b64encode(b"f" * 24)
 
@@ -55,7 +55,7 @@ def test_a_duplicate_elsewhere_is_woken_not_polled(replicas):
     woken = two.woken(waiting.attempt)
     assert not woken.is_set()
     one.finish(attempt)
-    assert woken.wait(5)
+    assert woken.wait(DEADLINE_S)
     assert two.claim(attempt.call).record == FIRST
 
 
@@ -65,7 +65,7 @@ def test_an_abandoned_call_is_won_by_another_replica(replicas):
     attempt = one.begin(call(one.client(), 1))
     woken = two.woken(two.claim(attempt.call).attempt)
     one.store.abandon(attempt).wait()
-    assert woken.wait(5)
+    assert woken.wait(DEADLINE_S)
     two.finish(two.begin(attempt.call), OTHER)
     assert one.claim(attempt.call).record == OTHER
 
@@ -87,7 +87,7 @@ def test_a_plain_call_of_a_dead_replica_is_unknown_for_ever(replicas):
     attempt = one.begin(call(one.client(), 1))
     woken = two.woken(two.claim(attempt.call).attempt)
     one.fall_silent()
-    assert woken.wait(10)
+    assert woken.wait(60)
     unknown = two.claim(attempt.call).record
     assert (unknown.outcome, unknown.reason) == (Outcome.UNKNOWN, "OUTCOME_UNKNOWN")
     assert one.finish(attempt) == unknown
@@ -101,7 +101,7 @@ def test_a_call_of_a_dead_replica_is_taken_over_and_the_old_attempt_fenced(repli
     attempt = one.begin(call(one.client(), 1), policy)
     woken = two.woken(two.claim(attempt.call, policy).attempt)
     one.fall_silent()
-    assert woken.wait(10)
+    assert woken.wait(60)
     taken = two.begin(attempt.call, policy)
     with pytest.raises(InProgress):
         one.finish(attempt)
@@ -133,7 +133,7 @@ def test_what_may_have_run_is_so_for_whoever_takes_it_over_next(replicas):
     assert two.store.may_have_run(two.begin(attempt.call, ATOMIC))
     woken = three.woken(three.claim(attempt.call, ATOMIC).attempt)
     two.fall_silent()
-    assert woken.wait(10)
+    assert woken.wait(60)
     assert three.store.may_have_run(three.begin(attempt.call, ATOMIC)), "not *not executed*"
 
 
@@ -143,7 +143,7 @@ def test_a_take_over_whose_reply_is_lost_forgets_no_run(replicas):
     attempt = one.begin(call(one.client(), 1), IDEMPOTENT)
     woken = two.woken(two.claim(attempt.call, IDEMPOTENT).attempt)
     one.fall_silent()
-    assert woken.wait(10)
+    assert woken.wait(60)
     rule = two.store._claims.claim(attempt.call, IDEMPOTENT)
     request = next(rule)
     while not (isinstance(request, Claim) and request.take_over):
@@ -161,7 +161,7 @@ def test_of_many_that_find_a_dead_replica_one_takes_over(replicas):
     attempt = one.begin(call(one.client(), 1), IDEMPOTENT)
     woken = [rival.woken(rival.claim(attempt.call).attempt) for rival in (two, three)]
     one.fall_silent()
-    assert all(event.wait(10) for event in woken)
+    assert all(event.wait(60) for event in woken)
 
     async def both():
         claims = [rival.store.claim(attempt.call, IDEMPOTENT) for rival in (two, three)]
@@ -183,7 +183,7 @@ def test_a_call_of_a_dead_replica_is_not_run_in_a_session_that_closed(replicas):
     woken = two.woken(two.claim(stuck.call, IDEMPOTENT).attempt)
     two.authority.close_session("s")
     one.fall_silent()
-    assert woken.wait(10)
+    assert woken.wait(60)
     for _ in range(2):
         with pytest.raises(SessionClosed):
             two.claim(stuck.call, IDEMPOTENT)
@@ -195,7 +195,7 @@ def test_a_draining_replica_takes_nothing_over(replicas):
     stuck = one.begin(call(one.client(), 1), IDEMPOTENT)
     woken = [rival.woken(rival.claim(stuck.call, IDEMPOTENT).attempt) for rival in (two, three)]
     one.fall_silent()
-    assert all(event.wait(10) for event in woken)
+    assert all(event.wait(60) for event in woken)
     two.store.refuse_new(True)
     with pytest.raises(Draining):
         two.claim(stuck.call, IDEMPOTENT)
@@ -343,7 +343,7 @@ def test_a_claim_that_arrives_after_it_was_taken_back_is_let_go(replicas, shared
         arriving = late_claim(one, two, proxy, CLAIM.sha.encode(), when)
         found = two.claim(arriving, IDEMPOTENT)
         if when == "in time" and found.verdict is Verdict.IN_PROGRESS:
-            assert two.woken(found.attempt).wait(10)
+            assert two.woken(found.attempt).wait(60)
             found = two.claim(arriving, IDEMPOTENT)
         assert found.verdict is Verdict.NEW
     finally:

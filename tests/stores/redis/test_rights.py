@@ -75,7 +75,7 @@ def test_the_documented_rights_are_all_that_a_server_needs(user):
     waiting = two.claim(call(client, 1))
     woken = two.woken(waiting.attempt)
     one.finish(running)
-    assert woken.wait(10)
+    assert woken.wait(60)
     assert two.claim(call(client, 1)).record == FIRST
     one.finish(one.begin(keyed(NAMESPACE, b"k"), IDEMPOTENT))
     assert two.claim(keyed(NAMESPACE, b"k"), IDEMPOTENT).verdict is Verdict.COMPLETED

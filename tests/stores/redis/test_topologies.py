@@ -12,8 +12,9 @@ from rifl._stores import UnsupportedStore, open_store
 from rifl._stores.redis import RedisStoreAddress
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._serving.verdict import Verdict
+from tests.helpers.waiting import DEADLINE_S, until
 from tests.stores.redis.replica import ATOMIC, FIRST, Replica, call, keyed
-from tests.stores.redis.servers import RedisServer, SentinelServer, until
+from tests.stores.redis.servers import RedisServer, SentinelServer
 
 
 def test_urls_are_read_with_our_options_taken_out():
@@ -98,7 +99,7 @@ def test_a_store_on_a_cluster(tmp_path):
         attempt = one.begin(call(client, 1))
         woken = two.woken(two.claim(attempt.call).attempt)
         one.finish(attempt)
-        assert woken.wait(5)
+        assert woken.wait(DEADLINE_S)
         assert two.claim(attempt.call).record == FIRST
         never = MethodPolicy(kind="idempotent", claim="never")
         one.finish(one.store.claim(call(client, 3), never).attempt)

@@ -62,7 +62,7 @@ def test_exec_does_nothing_once_the_attempt_is_over(replicas, client, meanwhile)
         if meanwhile == "taken over":
             woken = two.woken(two.claim(attempt.call, ATOMIC).attempt)
             one.fall_silent()
-            assert woken.wait(10)
+            assert woken.wait(60)
             taken = two.begin(attempt.call, ATOMIC)
         elif meanwhile == "acknowledged":
             two.finish(two.begin(call(attempt.call.client_id, 2, first=2)))
@@ -138,7 +138,7 @@ def test_a_late_handler_is_refused_before_it_queues_anything(replicas, client):
     attempt = one.begin(call(one.client(), 1), ATOMIC)
     woken = two.woken(two.claim(attempt.call, ATOMIC).attempt)
     one.fall_silent()
-    assert woken.wait(10)
+    assert woken.wait(60)
     two.begin(attempt.call, ATOMIC)
     with client.pipeline() as pipe, pytest.raises(StaleRpc):
         one.store.transactions.record(attempt, FIRST, pipe)
