@@ -12,6 +12,7 @@ import grpc
 import pytest
 
 import rifl
+from rifl._server.sweeper import ClientSweeper, sweep
 from tests.helpers.raw import RawClient
 from tests.helpers.servers import generic, serve
 from tests.helpers.waiting import until
@@ -79,11 +80,23 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str,
         yield "memory:", lambda dedup: [entry.client_id for entry in dedup._store._table.entries()]
 
 
-def test_nothing_is_left_of_clients_and_namespaces(place: tuple[str, Any]) -> None:
+def test_nothing_is_left_of_clients_and_namespaces(
+    place: tuple[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A released client, an unused session, and keys past their retention leave no row (§4)."""
     url, left = place
+    now_s, options = [0.0], {"keys_from": "anyone", "key_retention_s": 0.3, "term_s": 0.6}
+    # Nothing ends before the test sweeps, however long a step before that takes.
+    monkeypatch.setattr(ClientSweeper, "start", lambda _: None)
+    monkeypatch.setattr(ClientSweeper, "stop", lambda _: None)
+
+    def swept() -> Any:
+        now_s[0] += 0.1
+        sweep(dedup._store, dedup._authority)
+        return left(dedup)
+
     with (
-        rifl.Deduplicator(url, keys_from="anyone", key_retention_s=0.3, term_s=0.6) as dedup,
+        rifl.Deduplicator(url, **options, clock=lambda: now_s[0]) as dedup,  # type: ignore[arg-type]
         serve("sync", [generic("p.S", {"M": lambda request, _: request})], dedup=dedup) as served,
         RawClient(served.address) as client,
         grpc.insecure_channel(served.address) as channel,
@@ -94,5 +107,5 @@ def test_nothing_is_left_of_clients_and_namespaces(place: tuple[str, Any]) -> No
         dedup._authority.open_session("unused")
         assert left(dedup)
         assert client.release().ok
-        until(lambda: not left(dedup), "clients, session and namespace are gone")
+        until(lambda: not swept(), "clients, session and namespace are gone")
         assert dedup.statistics()[:3] == (0, 0, 0) or url != "memory:"

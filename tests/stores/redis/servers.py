@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,13 +80,13 @@ class ClusterServers:
         for node in self.nodes[1:]:
             self.ask(node, "MEET", "127.0.0.1", self.nodes[0].port)
         for node in self.nodes:
-            until(lambda node=node: self._knows_all(node), "the nodes know each other", 60)
+            until(partial(self._knows_all, node), "the nodes know each other", 60)
         for node, primary in zip(replicas, self.primaries, strict=False):
             self.ask(node, "REPLICATE", self.id_of(primary))
         for node in replicas:
-            until(lambda node=node: self._follows(node), "the replica follows", 60)
+            until(partial(self._follows, node), "the replica follows", 60)
         for node in self.nodes:
-            until(lambda node=node: "cluster_state:ok" in self.info(node), "it is up", 60)
+            until(partial(self._is_up, node), "it is up")
 
     def url(self, **options: Any) -> str:
         """Return the store's URL with these options."""
@@ -125,6 +126,9 @@ class ClusterServers:
 
     def _knows_all(self, node: RedisServer) -> bool:
         return f"cluster_known_nodes:{len(self.nodes)}" in self.info(node)
+
+    def _is_up(self, node: RedisServer) -> bool:
+        return "cluster_state:ok" in self.info(node)
 
     def _follows(self, node: RedisServer) -> bool:
         with node.client() as client:
