@@ -73,7 +73,7 @@ class House:
         self._stack.close()
 
     def player(self, *targets, log=None, **options):
-        options = {"takeover": timedelta(seconds=1)} | options
+        options = {"takeover": timedelta(seconds=60)} | options
         return self._stack.enter_context(Player(log or self.log, targets, **options))
 
 

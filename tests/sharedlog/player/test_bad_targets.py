@@ -450,8 +450,10 @@ def test_a_message_whose_handler_hangs_holds_up_its_substream_alone(house, log, 
     others = {each.text for each in log.read("orders", 1 - int(tag[-1]))}
     fake.store.wait_for(lambda: others <= set(fake.store.bodies()))
     if tries is None:
-        told = house.told_that(player, lambda told: told.attempts.get(tag, ("", 0))[1] >= 3)
-        assert told.state == "N"
+        # A target that did not answer in time, on a busy machine, is connected to again.
+        house.told_that(
+            player, lambda told: told.attempts.get(tag, ("", 0))[1] >= 3 and told.state == "N"
+        )
         publish(log, 10, 20)
         more = {each.text for each in log.read("orders", 1 - int(tag[-1]))}
         fake.store.wait_for(lambda: more <= set(fake.store.bodies()))
