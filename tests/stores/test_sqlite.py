@@ -571,10 +571,14 @@ def test_a_client_is_in_the_file_before_its_id_is_told(files):
 
 def test_no_id_is_told_while_the_file_cannot_be_written(files, monkeypatch):
     """Nobody waits for ever, and what came of the row later is dropped (§5)."""
-    monkeypatch.setattr(lease_storage, "_PATIENCE_S", 0.05)
     # Of the same block of ids.
     known = [files.client()]
-    with _Holder(files.main), pytest.raises(StorageUnavailable):
+    with (
+        monkeypatch.context() as patched,
+        _Holder(files.main),
+        pytest.raises(StorageUnavailable),
+    ):
+        patched.setattr(lease_storage, "_PATIENCE_S", 0.05)
         files.client()
     known.append(files.client())
     assert len(files.rows(files.main, "rifl_client")) == 3
