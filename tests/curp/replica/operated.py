@@ -115,6 +115,13 @@ class Operated:
         ]
         return {status.replica: MessageToDict(status) for _, status in found if status is not None}
 
+    def status(self, name: str) -> dict[str, Any]:
+        """What one says of itself, once it answers: on a busy machine it may be late."""
+        found: dict[str, Any] = until(
+            lambda: self.statuses().get(name), f"{name} answers: {self.errors()}", DEADLINE_S
+        )
+        return found
+
     def _token(self, name: str) -> str | None:
         given = dict(pairwise(self.own.get(name, ())))
         file = given.get("--group-token-file")

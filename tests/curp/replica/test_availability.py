@@ -236,7 +236,7 @@ def _has_read_all(group: Operated, name: str) -> bool:
     statuses = group.statuses()
     tails = [int(each["tail"]) for each in statuses.values() if each["role"] == "leader"]
     unsynced = any("unsynced" in each for each in statuses.values())
-    return not unsynced and tails == [int(statuses[name].get("applied", 0))]
+    return not unsynced and tails == [int(statuses.get(name, {}).get("applied", 0))]
 
 
 def _fill(url: str, entries: int) -> None:

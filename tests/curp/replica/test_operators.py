@@ -57,7 +57,7 @@ def test_two_groups_of_one_name_share_no_witness(tmp_path: Path) -> None:
             theirs.start("r1")
         theirs.leader()
         theirs.deposit("b")
-        status = theirs.statuses()["r1"]
+        status = theirs.status("r1")
         assert "witnesses" not in status["configuration"]
         assert int(status["configuration"]["configuration"]) > 3
         ours.deposit("c")

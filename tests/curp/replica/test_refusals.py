@@ -52,10 +52,10 @@ def test_nobody_is_handed_the_leadership_by_a_wrong_name(tmp_path: Path) -> None
     with operated(tmp_path, _url(tmp_path), replicas=1) as group:
         group.start()
         assert group.leader() == "r1"
-        before = group.statuses()["r1"]["configuration"]
+        before = group.status("r1")["configuration"]
         told = _refused(tmp_path, "transfer", group.replicas["r1"], "--to", "nobody")
         assert "no replica is called 'nobody'" in told
-        after = group.statuses()["r1"]
+        after = group.status("r1")
         assert (after["role"], after["configuration"]["configuration"]) == (
             "leader",
             before["configuration"],

@@ -68,7 +68,7 @@ def test_a_leader_whose_engine_is_gone_stops_in_time_and_says_why(
                     )
                     for at in range(4)
                 ]
-                until(lambda: bank.statuses()["r1"].get("engine"), "it misses the engine")
+                until(lambda: bank.status("r1").get("engine"), "it misses the engine")
                 began = time.monotonic()
                 assert bank.stop("r1") == [0]
                 took_s = time.monotonic() - began

@@ -73,7 +73,7 @@ def test_an_upgrade_is_rolled_out_under_load_and_back_and_finalized(
             arguments = ["upgrade", target, "--finalize", "--without", group.replicas["r3"]]
             until(lambda: main([*arguments, "--who", "alice"]) == 0, "finalized", DEADLINE_S)
             until(
-                lambda: "upgrade" in group.statuses()["r3"].get("waitingFor", ""),
+                lambda: "upgrade" in group.status("r3").get("waitingFor", ""),
                 "the one left behind says so",
                 DEADLINE_S,
             )
@@ -82,7 +82,7 @@ def test_an_upgrade_is_rolled_out_under_load_and_back_and_finalized(
             group.stop("r1", "r2")
             group.start("r1")
             assert group.leader() == "r1"
-            assert group.statuses()["r3"]["role"] == "standby"
+            assert group.status("r3")["role"] == "standby"
             load.await_answers(_SOME, DEADLINE_S)
             group.stop("r3")
             group.serves["r3"] = _SECOND
