@@ -13,6 +13,8 @@ places that follow from its length. Whatever looks different in any way is left 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
 from struct import Struct
 from typing import Any
 
@@ -32,15 +34,27 @@ _new: Any = object.__new__
 _TOKEN = slice(2, 2 + TOKEN_BYTES)
 # A first attempt without completed ranges: fields 3 (seq) and 5 (first incomplete), both
 # of one, two or four bytes, field 7 (attempt 1), 8 (time_us) and 9 (seed), with their tags.
-_ONE, _TWO, _FOUR = Struct("<BBBBHBQBQ"), Struct("<BHBHHBQBQ"), Struct("<BIBIHBQBQ")
-_ATTEMPT_1 = 0x0138
-_TAGS = (0x18, 0x28, _ATTEMPT_1, 0x41, 0x49)
-# By a field's length: how it is unpacked, and which bits of a number say how long it is.
-_LAYOUTS = {
-    _ONE.size: (_ONE.unpack_from, 0x80, 0),
-    _TWO.size: (_TWO.unpack_from, 0x8080, 0x80),
-    _FOUR.size: (_FOUR.unpack_from, 0x80808080, 0x808080),
-}
+_SEQ, _FIRST, _ATTEMPT_1_TIME, _SEED = b"\x18", 0x28, b"\x38\x01\x41", 0x49
+# Of a field's bytes: how they are unpacked, and which bits of a number say how many there are.
+_FIELDS = (("B", 0x80, 0), ("H", 0x8080, 0x80), ("I", 0x80808080, 0x808080))
+
+
+def _struct(field: str, begins: int = len(_SEQ)) -> Struct:
+    """Return the layout; ``begins``: how many bytes there are up to the tag of field 3."""
+    return Struct(f"<{begins}s{field}B{field}3sQBQ")
+
+
+_ONE, _TWO, _FOUR = (_struct(field) for field, _, _ in _FIELDS)
+
+
+@lru_cache(maxsize=256)
+def _layouts(begins: int) -> dict[int, tuple[Callable[[bytes], tuple[Any, ...]], int, int]]:
+    """Return how a whole header is unpacked, by its length."""
+    found: dict[int, tuple[Callable[[bytes], tuple[Any, ...]], int, int]] = {}
+    for field, lengths, wanted in _FIELDS:
+        struct = _struct(field, begins)
+        found[struct.size] = struct.unpack, lengths, wanted
+    return found
 
 
 def header_prefix(client_id: int, token: bytes, max_response_bytes: int, store: int) -> bytes:
@@ -60,17 +74,17 @@ def first_attempt(seq: int, first_incomplete: int, time_us: int, seed: int) -> b
     than need be, and so both are as long and the length tells where they are.
     """
     if seq < 1 << 7:
-        return _ONE.pack(0x18, seq, 0x28, first_incomplete, _ATTEMPT_1, 0x41, time_us, 0x49, seed)
+        return _ONE.pack(_SEQ, seq, _FIRST, first_incomplete, _ATTEMPT_1_TIME, time_us, _SEED, seed)
     first = first_incomplete
     if seq < 1 << 14:
         return _TWO.pack(
-            0x18, seq & 0x7F | seq << 1 & 0x7F00 | 0x80,
-            0x28, first & 0x7F | first << 1 & 0x7F00 | 0x80,
-            _ATTEMPT_1, 0x41, time_us, 0x49, seed,
+            _SEQ, seq & 0x7F | seq << 1 & 0x7F00 | 0x80,
+            _FIRST, first & 0x7F | first << 1 & 0x7F00 | 0x80,
+            _ATTEMPT_1_TIME, time_us, _SEED, seed,
         )  # fmt: skip
     if seq < 1 << 28:
         return _FOUR.pack(
-            0x18, _four(seq), 0x28, _four(first), _ATTEMPT_1, 0x41, time_us, 0x49, seed
+            _SEQ, _four(seq), _FIRST, _four(first), _ATTEMPT_1_TIME, time_us, _SEED, seed
         )
     return b""
 
@@ -146,15 +160,25 @@ def _prefix(lease: ClientLease, max_response_bytes: int) -> bytes:
 class _Client:
     """A client whose token was found genuine, and while which secrets were valid."""
 
-    __slots__ = ("client_id", "max_response_bytes", "prefix", "secrets", "start", "store", "token")
+    __slots__ = (
+        "client_id",
+        "constants",
+        "layouts",
+        "max_response_bytes",
+        "secrets",
+        "store",
+        "token",
+    )
 
     def __init__(self, call: Call, prefix: bytes, secrets: Any) -> None:
         self.client_id = call.client_id
         self.token = call.token
         self.max_response_bytes = call.max_response_bytes
         self.store = call.store
-        self.prefix = prefix
-        self.start = len(prefix)
+        begins = prefix + _SEQ
+        # What does not differ between its headers, in its order there.
+        self.constants = begins, _FIRST, _ATTEMPT_1_TIME, _SEED
+        self.layouts = _layouts(len(begins))
         self.secrets = secrets
 
 
@@ -178,18 +202,16 @@ class KnownClients:
         ``secrets`` is what identifies the secrets that are valid now.
         """
         client = self._clients.get(value[_TOKEN])
-        if client is None or client.secrets is not secrets or not value.startswith(client.prefix):
+        if client is None or client.secrets is not secrets:
             return None
-        layout = _LAYOUTS.get(len(value) - client.start)
+        layout = client.layouts.get(len(value))
         if layout is None:
             return None
         unpack, lengths, wanted = layout
-        tag, seq, tag_first, first, attempt, tag_time, time_us, tag_seed, seed = unpack(
-            value, client.start
-        )
+        begins, seq, tag_first, first, attempt_time, time_us, tag_seed, seed = unpack(value)
         alone = first == seq
         if (
-            (tag, tag_first, attempt, tag_time, tag_seed) != _TAGS
+            (begins, tag_first, attempt_time, tag_seed) != client.constants
             or seq & lengths != wanted
             or not (alone or first & lengths == wanted)
         ):
