@@ -31,6 +31,14 @@ class UnaryUnaryCall(grpc.aio.UnaryUnaryCall):  # type: ignore[type-arg]
 
     # The first attempt is an inner call of gRPC's with nothing around it; an
     # exchange takes over when it fails, or is there from the start.
+    # What most calls leave unchanged is set on the class, not for every call.
+    _issued: IssuedCall | None = None
+    _sent_at = 0.0
+    _inner: Any = None
+    _observed: tuple[str, Any] | None = None
+    _exchange: AioExchange | None = None
+    _over = False
+    _cancelled = False
 
     def __init__(
         self, client: AioClient, deadline: float | None, recovery: Recovery | None = None
@@ -38,13 +46,6 @@ class UnaryUnaryCall(grpc.aio.UnaryUnaryCall):  # type: ignore[type-arg]
         self._client = client
         self._deadline = deadline
         self._recovery = recovery
-        self._issued: IssuedCall | None = None
-        self._sent_at = 0.0
-        self._inner: Any = None
-        self._observed: tuple[str, Any] | None = None
-        self._exchange: AioExchange | None = None
-        self._over = False
-        self._cancelled = False
         self._callbacks: list[Callable[[Any], None]] = []
 
     def follow(self, inner: Any, issued: IssuedCall | None, sent_at: float) -> None:

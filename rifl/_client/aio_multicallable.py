@@ -12,7 +12,7 @@ from rifl._client.aio_call import UnaryUnaryCall
 from rifl._client.aio_client import AioClient
 from rifl._client.aio_exchange import AioExchange, AioSender
 from rifl._client.errors import unserialisable
-from rifl._client.keys import invalid_metadata, take_key
+from rifl._client.keys import CURRENT_KEY, invalid_metadata, take_key
 from rifl.core._calling.client_lease import ClientLease
 from rifl.core._calling.invocation import Invocation
 from rifl.core._calling.issued_call import IssuedCall
@@ -72,7 +72,9 @@ class AioUnaryUnaryMultiCallable(grpc.aio.UnaryUnaryMultiCallable):  # type: ign
         sent_at = client.now()
         deadline = None if timeout is None else sent_at + timeout
         issued: IssuedCall | None = None
-        key, metadata = take_key(metadata)
+        key = None
+        if metadata or CURRENT_KEY.get() is not None:
+            key, metadata = take_key(metadata)
         begun = None
         observer = client.observer
         if observer is not None:

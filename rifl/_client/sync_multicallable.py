@@ -37,12 +37,16 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
         method: str,
         serializer: Callable[[Any], bytes] | None,
         deserializer: Callable[[bytes], Any] | None,
+        *,
+        with_call: bool = False,
     ) -> None:
         self._client = client
-        # The method on the channel, and the multicallable that sends now.
+        # Whether gRPC's call is returned, too; and the one that does so, for ``with_call``.
+        self._with_call = with_call
+        self._twin: UnaryUnaryMultiCallable | None = None
+        # The method on the channel, the multicallable that sends now, and its first attempts' way.
         self._method_here = inner
-        self._inner = inner.now()
-        self._inner_with_call = self._inner.with_call
+        self._use(inner.now())
         self._method = method
         self._serializer = serializer
         self._deserializer = deserializer
@@ -66,56 +70,6 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
         compression: grpc.Compression | None = None,
     ) -> Any:
         """See ``grpc.UnaryUnaryMultiCallable.__call__``."""
-        return self._call(
-            False, request, timeout, metadata, credentials, wait_for_ready, compression
-        )
-
-    def with_call(
-        self,
-        request: Any,
-        timeout: float | None = None,
-        metadata: Any = None,
-        credentials: grpc.CallCredentials | None = None,
-        wait_for_ready: bool | None = None,
-        compression: grpc.Compression | None = None,
-    ) -> tuple[Any, Any]:
-        """See ``grpc.UnaryUnaryMultiCallable.with_call``."""
-        found: tuple[Any, Any] = self._call(
-            True, request, timeout, metadata, credentials, wait_for_ready, compression
-        )
-        return found
-
-    def future(  # type: ignore[override]
-        self,
-        request: Any,
-        timeout: float | None = None,
-        metadata: Any = None,
-        credentials: grpc.CallCredentials | None = None,
-        wait_for_ready: bool | None = None,
-        compression: grpc.Compression | None = None,
-    ) -> CallFuture:
-        """See ``grpc.UnaryUnaryMultiCallable.future``."""
-        client = self._client
-        client.check_usable()
-        body = self._serialise(request)
-        invocation, given = client.invoked(
-            self._method, metadata, timeout, decode=self._deserializer
-        )
-        send = self._sender(body, given, credentials, wait_for_ready, compression)
-        future = CallFuture(client, invocation, send)
-        future.begin(invalid_metadata(given))
-        return future
-
-    def _call(
-        self,
-        with_call: bool,
-        request: Any,
-        timeout: float | None,
-        metadata: Any,
-        credentials: grpc.CallCredentials | None,
-        wait_for_ready: bool | None,
-        compression: grpc.Compression | None,
-    ) -> Any:
         client = self._client
         lease = client.lease
         serializer = self._serializer
@@ -137,7 +91,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
                 self._deduplicated = self._method in lease.methods
                 self._take_inner()
                 self._lease = lease
-            invoke: Any = self._inner_with_call if with_call else self._inner
+            invoke = self._invoke
             if lease is not None and key is None and (timeout is None or timeout > 0):
                 if not self._deduplicated:
                     try:
@@ -148,7 +102,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
                         except ValueError:
                             if not self._replaced(invoke):
                                 raise
-                            invoke = self._inner_with_call if with_call else self._inner
+                            invoke = self._invoke
                             reply = invoke(
                                 body, timeout, metadata, credentials, wait_for_ready, compression
                             )
@@ -175,7 +129,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
                     self._sender(body, metadata, credentials, wait_for_ready, compression),
                 )
                 exchange.begin(invalid_metadata(metadata))
-                return self._run(exchange, with_call)
+                return self._run(exchange)
             header = client.header(call)
             limit = self._attempt_timeout_s
             try:
@@ -206,7 +160,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
                         call,
                     )
                     exchange.resume(sent_at, status, invalid_metadata(metadata))
-                    return self._run(exchange, with_call)
+                    return self._run(exchange)
                 # Interrupted: the call may have run.
                 with client.lock:
                     client.session.abandon(call, client.now())
@@ -232,6 +186,52 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
                 client.interrupted(call)
             raise
 
+    def with_call(
+        self,
+        request: Any,
+        timeout: float | None = None,
+        metadata: Any = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> tuple[Any, Any]:
+        """See ``grpc.UnaryUnaryMultiCallable.with_call``."""
+        twin = self._twin
+        if twin is None:
+            twin = self._twin = UnaryUnaryMultiCallable(
+                self._client,
+                self._method_here,
+                self._method,
+                self._serializer,
+                self._deserializer,
+                with_call=True,
+            )
+        found: tuple[Any, Any] = twin(
+            request, timeout, metadata, credentials, wait_for_ready, compression
+        )
+        return found
+
+    def future(  # type: ignore[override]
+        self,
+        request: Any,
+        timeout: float | None = None,
+        metadata: Any = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> CallFuture:
+        """See ``grpc.UnaryUnaryMultiCallable.future``."""
+        client = self._client
+        client.check_usable()
+        body = self._serialise(request)
+        invocation, given = client.invoked(
+            self._method, metadata, timeout, decode=self._deserializer
+        )
+        send = self._sender(body, given, credentials, wait_for_ready, compression)
+        future = CallFuture(client, invocation, send)
+        future.begin(invalid_metadata(given))
+        return future
+
     def _invocation(
         self, sent_at: float, timeout: float | None, key: bytes | None, begun: Any
     ) -> Invocation:
@@ -247,14 +247,13 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
             begun=begun,
         )
 
-    @staticmethod
-    def _run(exchange: BlockingExchange, with_call: bool) -> Any:
+    def _run(self, exchange: BlockingExchange) -> Any:
         try:
             reply = exchange.run()
         except CallError as failed:
             # The attempts' own errors are of no interest below ours.
             raise failed from None
-        return (reply, exchange.status) if with_call else reply
+        return (reply, exchange.status) if self._with_call else reply
 
     def _sender(
         self,
@@ -290,7 +289,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
         if self._client.closed or self._path is not None:
             return False
         self._take_inner()
-        return invoked not in (self._inner, self._inner_with_call)
+        return invoked is not self._invoke
 
     def _take_inner(self) -> None:
         path = self._client.path
@@ -303,8 +302,11 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
         else:
             return
         if inner is not self._inner:
-            self._inner = inner
-            self._inner_with_call = inner.with_call
+            self._use(inner)
+
+    def _use(self, inner: Any) -> None:
+        self._inner = inner
+        self._invoke: Any = inner.with_call if self._with_call else inner
 
     def _serialise(self, request: Any) -> bytes:
         if self._serializer is None:

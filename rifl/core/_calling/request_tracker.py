@@ -21,13 +21,14 @@ class RequestTracker:
     memory stay proportional to the incomplete calls. Not thread-safe.
     """
 
-    __slots__ = ("_incomplete", "_next", "_window")
+    __slots__ = ("_incomplete", "_window", "following")
 
     def __init__(self, window: int = DEFAULT_WINDOW) -> None:
         if window < 1:
             raise ValueError("window must be at least 1")
         self._window = window
-        self._next = 1
+        # The seq that is handed out next.
+        self.following = 1
         # A dictionary keeps the order in which they were added, which is theirs.
         self._incomplete: dict[int, None] = {}
 
@@ -47,8 +48,8 @@ class RequestTracker:
         incomplete = self._incomplete
         if len(incomplete) >= self._window:
             return None
-        seq = self._next
-        self._next = seq + 1
+        seq = self.following
+        self.following = seq + 1
         incomplete[seq] = None
         return seq, next(iter(incomplete))
 
@@ -59,11 +60,6 @@ class RequestTracker:
         """
         self._incomplete.pop(seq, None)
 
-    @property
-    def following(self) -> int:
-        """The seq that is handed out next."""
-        return self._next
-
     def has(self, seq: int) -> bool:
         """Whether a seq was handed out and is not complete."""
         return seq in self._incomplete
@@ -73,7 +69,7 @@ class RequestTracker:
         """The smallest seq not complete; the next seq if there is none."""
         for seq in self._incomplete:
             return seq
-        return self._next
+        return self.following
 
     @property
     def incomplete(self) -> int:
@@ -96,6 +92,6 @@ class RequestTracker:
             if seq != expected:
                 found.append((expected, seq - 1))
             expected = seq + 1
-        if expected < self._next:
-            found.append((expected, self._next - 1))
+        if expected < self.following:
+            found.append((expected, self.following - 1))
         return found
