@@ -25,15 +25,19 @@ def returned(
     context: Noted, response: Any, serialize: Callable[[Any], bytes] | None, *, aio: bool
 ) -> Handled:
     """Return what a handler that returned decided, by the rules of its gRPC server."""
-    data: bytes | None = None
-    failed: Exception | None = None
+    data: bytes | None
+    failed: Exception | None
     try:
         data = response if serialize is None else serialize(response)
     except Exception as error:  # noqa: BLE001 - whatever a user's serializer raises
-        failed = error
-    if data is not None and not context.spoke:
-        bare: CompletionRecord = _tuple(CompletionRecord, (0, "", data, (), (), _EXECUTED, "", ()))
-        return bare
+        data, failed = None, error
+    else:
+        if data is not None and not context.spoke:
+            bare: CompletionRecord = _tuple(
+                CompletionRecord, (0, "", data, (), (), _EXECUTED, "", ())
+            )
+            return bare
+        failed = None
     code = _OK if context.noted_code is None else _number(context.noted_code, aio=aio)
     details = context.noted_details
     if failed is not None and aio and code == _OK:

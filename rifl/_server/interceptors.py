@@ -24,6 +24,7 @@ from rifl.core._shared.errors import BadHeader, NotDeduplicated, RiflError
 _Wrap = Callable[[str, MethodPolicy, Any], Any]
 _Refuse = Callable[[str, RiflError, Any], Any]
 _MAX_WRAPPED = 4096
+_NOT_WRAPPED: tuple[Any, Any] = (None, None)
 _log = get_logger("rifl.server")
 
 
@@ -35,6 +36,7 @@ class _Wrapping:
         self._policies = engine.policies
         self._wrap = wrap
         self._refuse = refuse
+        # By method, the handler and what it was wrapped as.
         self._wrapped: dict[str, tuple[Any, Any]] = {}
         # Services whose options were looked for.
         self._looked_at: set[str] = set()
@@ -48,21 +50,23 @@ class _Wrapping:
             method, forked_error("Deduplicator"), handler
         )
 
-    def __call__(self, details: Any, handler: Any) -> Any:
+    def wrapped(self, details: Any, handler: Any) -> Any:
+        """Return what answers a call, of the handler that was found for it."""
         if handler is None:
             return None
         method, metadata = details.method, details.invocation_metadata
-        identified = False
+        # Most servers have one handler object a method; interceptors inside ours
+        # may make a new one each time.
+        known = self._wrapped.get(method, _NOT_WRAPPED)
         # Read by position: to unpack an entry of gRPC's class costs more.
         for entry in metadata or ():
             if entry[0] == HEADER_KEY:
+                if known[0] is handler:
+                    return known[1]
                 identified = True
                 break
-        # Most servers have one handler object a method; interceptors inside ours
-        # may make a new one each time.
-        known = self._wrapped.get(method)
-        if identified and known is not None and known[0] is handler:
-            return known[1]
+        else:
+            identified = False
         policy = self._policies.find(method)
         self._look_for_options(method)
         if policy is None:
@@ -81,7 +85,7 @@ class _Wrapping:
                 if policy.required:
                     return self._refuse(method, _needs_identity(method), handler)
                 return handler
-            if known is not None and known[0] is handler:
+            if known[0] is handler:
                 return known[1]
         wrapped = self._wrap(method, policy, handler)
         if len(self._wrapped) >= _MAX_WRAPPED:
@@ -144,7 +148,7 @@ class SyncInterceptor(grpc.ServerInterceptor):
         """Wrap the handler of a call that has an identity."""
         if self.hosted and (made := self.hosted.get(handler_call_details.method)) is not None:
             return made(ServerHandlers(continuation, handler_call_details))
-        return self._wrapping(handler_call_details, continuation(handler_call_details))
+        return self._wrapping.wrapped(handler_call_details, continuation(handler_call_details))
 
 
 class AioInterceptor(grpc.aio.ServerInterceptor):
@@ -180,7 +184,8 @@ class AioInterceptor(grpc.aio.ServerInterceptor):
         """Wrap the handler of a call that has an identity."""
         if self.hosted and (made := self.hosted.get(handler_call_details.method)) is not None:
             return made(ServerHandlers(continuation, handler_call_details))
-        return self._wrapping(handler_call_details, await continuation(handler_call_details))
+        handler = await continuation(handler_call_details)
+        return self._wrapping.wrapped(handler_call_details, handler)
 
 
 class Interceptors:
