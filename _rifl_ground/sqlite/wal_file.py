@@ -44,17 +44,18 @@ class WalFile:
         """The same after a commit, which may lie beyond a hole."""
         # In this order: another thread may look meanwhile, at more.
         known_header, known_size = self._seen
-        header, size = self._look()
-        if header != known_header:
+        header, size = seen = self._look()
+        if header == known_header:
+            beyond = size < known_size and size < KEPT_BYTES and header != b""
+        else:
             # It began anew between the two looks, maybe: the size can be the old one's.
             again, size = self._look()
             size = size if again == header else 0
-        self._seen = header, size
-        return (
-            (header != b"" and not header.startswith(_MAGIC))
-            or 0 < size < _HEADER_BYTES
-            or (header == known_header != b"" and size < min(known_size, KEPT_BYTES))
-        )
+            seen = header, size
+            beyond = (header != b"" and not header.startswith(_MAGIC)) or 0 < size < _HEADER_BYTES
+        if not beyond:
+            self._seen = seen
+        return beyond
 
     def close(self) -> None:
         """Close the descriptor; idempotent. (SQLite's locks are in other files.)"""

@@ -50,3 +50,19 @@ def test_sqlites_own_cut_of_a_long_one_is_none(tmp_path: Path) -> None:
         file.truncate(KEPT_BYTES - 1)
         assert wal.written_beyond()
     wal.close()
+
+
+def test_each_look_at_one_that_was_cut_off_says_so(tmp_path: Path) -> None:
+    """Another thread may look before the first one has stopped anything (§6)."""
+    path = tmp_path / "s.db-wal"
+    path.write_bytes(_HEADER + bytes(100))
+    wal = WalFile(path)
+    assert not wal.written_beyond()
+    with path.open("ab") as file:
+        file.truncate(len(_HEADER) + 50)
+    assert wal.written_beyond()
+    assert wal.written_beyond()
+    path.write_bytes(bytes(200))
+    assert wal.written_beyond()
+    assert wal.written_beyond()
+    wal.close()
