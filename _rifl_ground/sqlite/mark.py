@@ -62,23 +62,20 @@ class FileMark:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        # To be looked at: a path is made a name at each look.
+        self._name = os.fsencode(path)
         # For a signal's handler that looks in the middle of that: what is noted is then lower.
         self._lock = threading.RLock()
         self._wal = True
         self._id: str | None = None
         # What the one file has at least; None until it is known to have a mark.
-        self._least: int | None = None
+        self.number: int | None = None
         # What was raised last: with a WAL the one file may not have it yet.
         self._highest = 0
         # What changes with every write to the one file.
         self._seen: tuple[int, int] | None = None
         # Whether the next commit has to raise it.
         self.due = True
-
-    @property
-    def number(self) -> int | None:
-        """What the one file is known to say; None: nothing yet."""
-        return self._least
 
     def opened(self, connection: sqlite3.Connection, *, wal: bool) -> None:
         """Learn what the file has; again after it was closed, when it may not have gone back."""
@@ -92,7 +89,7 @@ class FileMark:
 
     def begun(self, connection: sqlite3.Connection) -> None:
         """Look at it with the file's lock; raises ``Replaced``."""
-        if not self._wal and self._least is not None:
+        if not self._wal and self.number is not None:
             self._look_with(connection, known=True)
 
     def write(self, connection: sqlite3.Connection) -> FoundMark | None:
@@ -113,22 +110,22 @@ class FileMark:
         if raised is not None:
             self._id, self._highest, self.due = raised.id, raised.number, not self._wal
             if not self._wal:
-                self._least = raised.number
+                self.number = raised.number
 
     def look(self) -> None:
         """Look at it where something wrote to the one file; raises ``Replaced``, ``OSError``."""
-        found = os.stat(self._path)
+        found = os.stat(self._name)
         seen = found.st_size, found.st_mtime_ns
         if seen == self._seen or not self._wal:
             return
         with self._lock:
             alone = read_mark(self._path)
-            if self._least is None and (alone is None or alone.id == self._id or not self._id):
+            if self.number is None and (alone is None or alone.id == self._id or not self._id):
                 # It is in the WAL, if at all.
                 if alone is not None:
-                    self._id, self._least = alone
+                    self._id, self.number = alone
             else:
-                self._least = self._waited_for(alone).number
+                self.number = self._waited_for(alone).number
             self._seen, self.due = seen, True
 
     def _look_with(self, connection: sqlite3.Connection, *, known: bool) -> None:
@@ -141,19 +138,19 @@ class FileMark:
             found = None
         if found is None or self._id not in (None, found.id):
             raise Replaced("another file was copied over it")
-        if found.number < max(self._least or 0, self._highest):
+        if found.number < max(self.number or 0, self._highest):
             raise Replaced("an older copy was copied over it, or its -wal is missing")
         self._id = found.id
         if known:
-            self._least = found.number
+            self.number = found.number
 
     def _waited_for(self, found: FoundMark | None) -> FoundMark:
         """Return the mark of the one file, once it is there; raises ``Replaced``."""
         looks, written, since = 0, None, 0.0
         while True:
-            if found is not None and found.id == self._id and found.number >= (self._least or 0):
+            if found is not None and found.id == self._id and found.number >= (self.number or 0):
                 return found
-            now, wrote = time.monotonic(), os.stat(self._path).st_mtime_ns
+            now, wrote = time.monotonic(), os.stat(self._name).st_mtime_ns
             if wrote != written:
                 written, since = wrote, now
             looks += found is not None

@@ -7,7 +7,6 @@ transaction back by itself (``OR ROLLBACK``, ``RAISE(ROLLBACK)``, an interrupt, 
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import sqlite3
 import threading
@@ -64,9 +63,11 @@ class Owned:
         ``may_roll_back``: a ROLLBACK is not refused, and everything after it is.
         """
         self._connection = connection
-        # Only the thread that made it may ask (aiosqlite's): else as it was when this was set.
-        with contextlib.suppress(sqlite3.ProgrammingError):
+        try:  # noqa: SIM105 - with every transaction, where a context costs more than the question
             self.legacy = is_legacy(connection)
+        except sqlite3.ProgrammingError:
+            # Only the thread that made it may ask (aiosqlite's): it is as it was when this was set.
+            pass
         self._by_itself = self.legacy and connection.isolation_level is not None
         self._may_roll_back, self._outside, self.refused = may_roll_back, False, ""
         self._before = connection.total_changes
