@@ -18,6 +18,8 @@ from rifl._stores.sqlite.write_queue import LONGEST_WAIT_S, Next
 from rifl.core._shared.errors import NotRecorded, StaleRpc, StoreUnavailable
 from rifl.core._shared.record import CompletionRecord
 
+_GATHER = Next.GATHER
+
 
 class _Block:
     """What entering and leaving a shared transaction means to the call."""
@@ -97,7 +99,7 @@ class _Block:
         of = self._of
         after = of.exit(self._turn, of.in_background, undo=False, more=True, of=task)
         self._left(after, exc)
-        if after is Next.GATHER:
+        if after is _GATHER:
             of.in_background(of.gather, self._turn.group)
         elif after is Next.KEPT:
             # Once the task waits for anything, it is others' turn.
@@ -173,7 +175,7 @@ class SharedBlock(_Block):
         undone = exc is not None or missing or failed is not None
         after = self._of.exit(self._turn, _at_once, undo=undone)
         self._left(after, exc)
-        if after is Next.GATHER:
+        if after is _GATHER:
             self._of.gather(self._turn.group)
         try:
             # Others in it may take long.
@@ -251,7 +253,7 @@ class AioSharedBlock(_Block):
         undone = exc is not None or missing or failed is not None
         after = of.exit(self._turn, of.in_background, undo=undone)
         self._left(after, exc)
-        if after is Next.GATHER:
+        if after is _GATHER:
             of.in_background(of.gather, self._turn.group)
         try:
             self._attempt.waits = True

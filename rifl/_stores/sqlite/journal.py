@@ -14,7 +14,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from _rifl_ground.log import get_logger
 from _rifl_ground.sqlite.failures import Stopped, is_busy
@@ -40,16 +40,9 @@ _BUSY_PAUSE_S = 0.01
 BUSY_S = 30.0
 
 
-class _Round(NamedTuple):
-    """What one commit is to make durable, and whether the journal closes with it.
-
-    ``alone``: that can be one step that is its own transaction.
-    """
-
-    batch: list[JournalEntry]
-    noted: Acknowledged
-    alone: bool
-    closing: bool
+# What one commit is to make durable: the batch, and what is noted; whether that can be one step
+# that is its own transaction; and whether the journal closes with it.
+_Round = tuple[list[JournalEntry], Acknowledged, bool, bool]
 
 
 class Journal:
@@ -81,7 +74,9 @@ class Journal:
         self._writer = JournalWriter(connection, guard, self._stop)
         self._queue: list[JournalEntry] = []
         self._acknowledged = Acknowledged()
-        self._wake = threading.Condition()
+        # ``_wake``'s, which costs less to take by itself.
+        self._lock = threading.RLock()
+        self._wake = threading.Condition(self._lock)
         # Whether there is a committer.
         self._led = False
         self._closing = False
@@ -111,7 +106,7 @@ class Journal:
 
     def close(self, timeout_s: float = 10.0) -> None:
         """Make durable what is queued, if that works in time, and stop."""
-        with self._wake:
+        with self._lock:
             self._closing = True
             self._wake.notify()
         self._thread.join(timeout_s)
@@ -120,7 +115,7 @@ class Journal:
 
     def lead(self) -> None:
         """Commit what is queued, in the calling thread, which waits, if no thread commits."""
-        with self._wake:
+        with self._lock:
             if self._failing or self._wal.pinned or self._busy_since is not None:
                 self._wake.notify()
                 return
@@ -138,7 +133,7 @@ class Journal:
         ``awaited``: the caller waits for that, in whichever way, and does so at once:
         until then it may be that no thread commits.
         """
-        with self._wake:
+        with self._lock:
             if self._writer.stopped is None and not self._closing:
                 self._queue.append(entry)
                 entry.home = self
@@ -161,7 +156,7 @@ class Journal:
         self, client_id: int, first_incomplete: int, completed: bytes, released: list[int]
     ) -> None:
         """Note acknowledgements, to be made durable with the next commit, or soon."""
-        with self._wake:
+        with self._lock:
             noted = self._acknowledged
             noted.acknowledge(client_id, first_incomplete, completed, released)
             if noted.urgent:
@@ -169,18 +164,18 @@ class Journal:
 
     def register(self, client_id: int, first_incomplete: int, completed: bytes) -> None:
         """Have a client's row in the next commit, with the first of its calls."""
-        with self._wake:
+        with self._lock:
             self._acknowledged.register(client_id, first_incomplete, completed)
 
     def remember(self, client_id: int, identity: int | bytes, method: str) -> None:
         """Have a call whose outcome is not known remembered, with the next commit."""
-        with self._wake:
+        with self._lock:
             row = (client_id, identity, method, int(time.time()), None)
             self._acknowledged.remember(row)
 
     def live(self, lived_s: int) -> None:
         """Have it noted how long the store has lived, soon."""
-        with self._wake:
+        with self._lock:
             self._acknowledged.live(lived_s)
             self._wake.notify()
 
@@ -189,7 +184,7 @@ class Journal:
 
         ``after`` is called in the committer's thread once that is durable.
         """
-        with self._wake:
+        with self._lock:
             self._acknowledged.drop(client_ids, after)
             self._wake.notify()
 
@@ -204,7 +199,7 @@ class Journal:
         Its call is not begun, or its record is written later. One that is just being committed
         is given up if that fails for the other's transaction, and it would wait again.
         """
-        with self._wake:
+        with self._lock:
             entry.given_up = True
             if entry in self._queue:
                 self._let_go(entry)
@@ -218,18 +213,18 @@ class Journal:
 
     def call(self) -> None:
         """Have the journal's own thread see to what is queued."""
-        with self._wake:
+        with self._lock:
             self._wake.notify()
 
     def _due(self) -> bool:
         return bool(self._queue or self._closing or self._acknowledged.urgent)
 
     def _put_back(self, noted: Acknowledged) -> None:
-        with self._wake:
+        with self._lock:
             self._acknowledged.put_before(noted)
 
     def _stop(self, error: Exception) -> None:
-        with self._wake:
+        with self._lock:
             self._writer.stopped = error
             stranded, self._queue = self._queue, []
             self._wake.notify()
@@ -263,7 +258,7 @@ class Journal:
 
     def _take_lead(self, limit_s: float) -> None:
         waiter = Pending()
-        with self._wake:
+        with self._lock:
             if self._closing:
                 raise StoreUnavailable("the store is closed")
             if not self._led and (self._writer.stopped is not None or not self._due()):
@@ -275,7 +270,7 @@ class Journal:
         try:
             if waiter.wait_for(limit_s):
                 return
-            with self._wake:
+            with self._lock:
                 if waiter.done:
                     return
                 self._guests.remove(waiter)
@@ -286,14 +281,14 @@ class Journal:
 
     def _give_up_lead(self, waiter: Pending) -> None:
         """Wait no longer, for a signal's exception came; it may have the lead by now."""
-        with self._wake:
+        with self._lock:
             if not waiter.done:
                 self._guests.remove(waiter)
                 return
         self._leave_lead()
 
     def _leave_lead(self) -> None:
-        with self._wake:
+        with self._lock:
             if self._guests:
                 self._guests.popleft().succeed()
                 return
@@ -326,13 +321,13 @@ class Journal:
     def tend(self) -> None:
         """Have a long WAL looked at, soon: also where only other connections write."""
         if self._guard.wal_bytes >= self._wal.tend_at:
-            with self._wake:
+            with self._lock:
                 self._tending = True
                 self._wake.notify()
 
     def _run(self) -> None:
         while True:
-            with self._wake:
+            with self._lock:
                 self._wake.wait_for(lambda: not self._led and self._is_called())
                 if self._writer.stopped is not None:
                     return
@@ -350,7 +345,7 @@ class Journal:
 
     def _is_called(self) -> bool:
         """Whether there is anything to do, for who has the lead."""
-        return bool(
+        return (
             self._due()
             or self._failing
             or self._tending
@@ -383,16 +378,16 @@ class Journal:
 
     def _take(self) -> _Round:
         """Begin a round with all that waits."""
-        with self._wake:
+        with self._lock:
             batch, self._queue = self._queue, []
             self._expected_commit.taken(len(batch))
             if self._retry:
                 batch = self._retry + batch
             noted, closing = self._acknowledged, self._closing
             if is_alone(batch) and not (noted.due or closing):
-                return _Round(batch, NOTHING, True, closing)
+                return batch, NOTHING, True, closing
             self._acknowledged = Acknowledged()
-            return _Round(batch, noted, False, closing)
+            return batch, noted, False, closing
 
     def _write(self, taken: _Round, refused: sqlite3.Error | None = None) -> bool:
         """Commit a round and tell who waits for it; False if it was the last.
@@ -458,7 +453,7 @@ class Journal:
         if now - self._busy_since >= BUSY_S:
             self._busy_since = None
             return False
-        with self._wake:
+        with self._lock:
             # Back into the queue, where callers may give their entries up.
             again = batch[len(self._retry) :]
             self._queue[:0] = again

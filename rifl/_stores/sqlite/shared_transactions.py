@@ -33,6 +33,7 @@ from rifl.core._shared.errors import RecordPending, StoreUnavailable
 from rifl.core._shared.record import CompletionRecord
 
 _log = get_logger("rifl.store")
+_COMMIT, _GATHER = Next.COMMIT, Next.GATHER
 # For callers that wait for a transaction to fill, and one that begins or commits it.
 _THREADS = 4
 # So long a statement is interrupted.
@@ -184,7 +185,7 @@ class SharedTransactions:
         with self._lock:
             arrival = self._queue.arrive(alone=True)
             group = self._queue.group
-        if arrival is Next.COMMIT and group is not None:
+        if arrival is _COMMIT and group is not None:
             try:
                 self._end(group)
             except BaseException:
@@ -201,7 +202,7 @@ class SharedTransactions:
         """Ask for a turn; None: it has come. Else it comes when that is done."""
         with self._lock:
             arrival = self._queue.arrive(alone=False, run=run)
-        return arrival if isinstance(arrival, Pending) else None
+        return None if isinstance(arrival, Next) else arrival
 
     def leave(self, waiter: Pending, run: Callable[..., Any]) -> None:
         """No longer wait for a turn; ``run`` carries out what may block."""
@@ -266,10 +267,10 @@ class SharedTransactions:
                 after, waiter = self._queue.ended(group, time.monotonic(), more=more, run=of)
             else:
                 group.handlers += 1
-                after, waiter = Next.COMMIT, None
+                after, waiter = _COMMIT, None
         if waiter is not None:
             waiter.succeed()
-        if after is Next.COMMIT:
+        if after is _COMMIT:
             run(self._commit, group)
         return after
 
@@ -283,9 +284,9 @@ class SharedTransactions:
         after, waiter = passed
         if waiter is not None:
             waiter.succeed()
-        elif after is Next.COMMIT:
+        elif after is _COMMIT:
             run(self._commit, group)
-        elif after is Next.GATHER:
+        elif after is _GATHER:
             run(self.gather, group)
 
     def hand_on(self, run: Callable[..., Any]) -> None:
@@ -296,7 +297,7 @@ class SharedTransactions:
                 after, waiter = self._queue.handed_on(group, time.monotonic())
         if group is None:
             self.released()
-        elif after is Next.COMMIT:
+        elif after is _COMMIT:
             run(self._commit, group)
         elif waiter is not None:
             waiter.succeed()
@@ -306,9 +307,9 @@ class SharedTransactions:
         while not group.done.wait_for(QUIET_S):
             with self._lock:
                 after = self._queue.gathered(group, time.monotonic())
-            if after is Next.COMMIT:
+            if after is _COMMIT:
                 self._commit(group)
-            if after is not Next.GATHER:
+            if after is not _GATHER:
                 return
 
     def in_background(self, work: Callable[..., Any], *arguments: Any) -> Any:
@@ -382,7 +383,7 @@ class BlockTurn(Later):
     def cut_off(self) -> None:
         """Roll back and end a turn that its handler left open: no other code would."""
         of = self._of
-        if of.exit(self, of.in_background, undo=True) is Next.GATHER:
+        if of.exit(self, of.in_background, undo=True) is _GATHER:
             of.in_background(of.gather, self.group)
 
     def revoke(self) -> bool:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 # A call whose outcome is not known, for people to look into, for so many seconds, and at most
 # so many calls.
@@ -28,7 +29,9 @@ MOST_AT_ONCE = 32
 _MANY = 64
 
 
-class RepeatedStatement(NamedTuple):
+# Each is itself only: they are looked up with every commit.
+@dataclass(frozen=True, eq=False)
+class RepeatedStatement:
     """SQL around a part that is repeated for each row: ``head row joint row ... tail``."""
 
     head: str

@@ -51,6 +51,8 @@ from rifl.core._shared.errors import (
 )
 from rifl.core._shared.record import CompletionRecord
 
+_PLAIN, _ATOMIC, _UNKNOWN = Kind.PLAIN, Kind.ATOMIC, Outcome.UNKNOWN
+
 
 class SqliteRows(SoleProcess):
     """``ConditionalRows`` in the store's own file; moves that meet share a commit."""
@@ -256,7 +258,7 @@ class SqliteStore(EmbeddedStore):
         Its row says that the session was used: one that was not is forgotten with its name.
         Clients have theirs since they were granted.
         """
-        if attempt.policy.kind is Kind.PLAIN:
+        if attempt.policy.kind is _PLAIN:
             call = attempt.call
             row = (call.client_id, call.identity, call.fingerprint, call.method)
             return self._submit(
@@ -298,7 +300,7 @@ class SqliteStore(EmbeddedStore):
         attempt.owed = True
         kept, data = self._codec.of_a_run(record, call, self._completed_at(call))
         row = (call.client_id, call.identity, call.fingerprint, call.method, data)
-        if kept.outcome is Outcome.UNKNOWN:
+        if kept.outcome is _UNKNOWN:
             database.journal.remember(call.client_id, call.identity, call.method)
         entry = JournalEntry(
             JournalEntry.RECORD,
@@ -345,7 +347,7 @@ class SqliteStore(EmbeddedStore):
     def start_all(self, attempts: Sequence[Attempt]) -> Replies | Later:
         """Make the intents of plain calls durable, in one commit."""
         first = attempts[0]
-        if first.policy.kind is not Kind.PLAIN:
+        if first.policy.kind is not _PLAIN:
             # Registers their client where need be, which is the same one.
             registered = self.start(first)
             return [None] * len(attempts) if registered is None else _for_all(registered, attempts)
@@ -371,7 +373,7 @@ class SqliteStore(EmbeddedStore):
     ) -> Replies | Later:
         """Make the records durable in one commit, then settle."""
         first = attempts[0]
-        if first.policy.kind is Kind.ATOMIC:
+        if first.policy.kind is _ATOMIC:
             # A transaction of a handler's may have left another record for each.
             return AllLater([self.finish(*pair) for pair in zip(attempts, records, strict=True)])
         of_a_run, completed_at = self._codec.of_a_run, self._completed_at(first.call)
@@ -460,7 +462,7 @@ class SqliteStore(EmbeddedStore):
     def _row(self, attempt: SqliteAttempt, record: CompletionRecord) -> RecordRow | MovedRows:
         """Return the row of an attempt that may still be recorded, else raise."""
         call = attempt.call
-        if attempt.policy.kind is not Kind.ATOMIC:
+        if attempt.policy.kind is not _ATOMIC:
             raise WrongDatabase(f"{call.method} is not declared atomic")
         database = self._databases.of(attempt)
         if isinstance(call, RowCall):
@@ -603,7 +605,7 @@ class SqliteStore(EmbeddedStore):
         # Only these can meet a record: one that a transaction of the handler's left,
         # and that could not be read when the handler returned.
         doubt: RiflError | None = None
-        if attempt.policy.kind is Kind.ATOMIC or attempt.call.fingerprint is None:
+        if attempt.policy.kind is _ATOMIC or attempt.call.fingerprint is None:
             try:
                 standing = self.fetch(attempt.call)
             except RiflError as error:

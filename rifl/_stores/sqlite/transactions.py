@@ -46,6 +46,7 @@ _ENDED = {
 }
 
 
+_ATOMIC, _OPEN, _UNKNOWN = Kind.ATOMIC, LentState.OPEN, LentState.UNKNOWN
 # How often, and for how long each time, a statement of a handler that is given up is interrupted.
 _INTERRUPTS, _INTERRUPTS_S = 40, 0.05
 
@@ -174,7 +175,7 @@ class SqliteTransactions(RecordingTransactions):
             yield
             return
         state = begun.take_back()
-        if state is not LentState.OPEN:
+        if state is not _OPEN:
             raise TransactionEnded(_ENDED[state])
         yield
         del self._begun[id(holder(transaction))]
@@ -224,7 +225,7 @@ class SqliteTransactions(RecordingTransactions):
         return of_sqlite(attempt).sharing
 
     def _shared(self, attempt: Attempt) -> SharedTransactions:
-        if attempt.policy.kind is not Kind.ATOMIC:
+        if attempt.policy.kind is not _ATOMIC:
             raise WrongDatabase(f"{attempt.call.method} is not declared atomic")
         return self._database_of(attempt).shared
 
@@ -268,7 +269,7 @@ class _Begun(NamedTuple):
         state = owned.take_back()
         if self.watched is not None:
             self.watched.end()
-            if state is LentState.OPEN and self.watched.is_over:
+            if state is _OPEN and self.watched.is_over:
                 # What SQLAlchemy began then, it cannot have committed.
                 return LentState.UNDONE
         return state
@@ -288,7 +289,7 @@ class _Begun(NamedTuple):
                 if isinstance(each, sqlite3.Error) and by_sqlite(each) is False:
                     noted(each)
         self.owned.free()
-        if state is LentState.UNKNOWN:
+        if state is _UNKNOWN:
             raise TransactionEnded(_ENDED[state])
 
 

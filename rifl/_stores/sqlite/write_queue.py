@@ -56,6 +56,9 @@ class Next(enum.Enum):
     KEPT = "kept"
 
 
+_COMMIT, _GO, _WAIT, _GATHER = Next.COMMIT, Next.GO, Next.WAIT, Next.GATHER
+
+
 class SharedTransaction:
     """Handlers whose effects are in one transaction; ``done`` once its fate is known.
 
@@ -110,13 +113,13 @@ class WriteQueue:
         """
         if run is not None and run is self._kept:
             self._kept = None
-            return Next.GO
+            return _GO
         if self._held:
             waiter = Pending()
             self._waiting.append((waiter, alone))
             return waiter
         self._held = True
-        return Next.COMMIT if alone and self.group is not None else Next.GO
+        return _COMMIT if alone and self.group is not None else _GO
 
     def leave(self, waiter: Pending) -> bool:
         """No longer wait; False if its turn has come: then the file must be handed on."""
@@ -167,16 +170,16 @@ class WriteQueue:
         if young or (more and self._has_room(group, now)):
             self._held = False
             if group.gathered:
-                return Next.WAIT, None
+                return _WAIT, None
             group.gathered, group.seen = True, group.handlers
-            return Next.GATHER, None
-        return Next.COMMIT, None
+            return _GATHER, None
+        return _COMMIT, None
 
     def handed_on(self, group: SharedTransaction, now: float) -> tuple[Next, Pending | None]:
         """Give up a turn in an open transaction: the same, without a handler's effects."""
         if self._waiting and self._goes_on(group, now):
-            return Next.WAIT, self._waiting.popleft()[0]
-        return Next.COMMIT, None
+            return _WAIT, self._waiting.popleft()[0]
+        return _COMMIT, None
 
     def _goes_on(self, group: SharedTransaction, now: float) -> bool:
         """Whether another handler may come into this transaction: the journal does not wait."""
@@ -189,14 +192,14 @@ class WriteQueue:
     def gathered(self, group: SharedTransaction, now: float) -> Next:
         """Decide when none came for a while: COMMIT, GATHER again, or WAIT for the commit."""
         if self.group is not group:
-            return Next.WAIT
+            return _WAIT
         if self._held:
-            return Next.GATHER
+            return _GATHER
         came, group.seen = group.handlers > group.seen, group.handlers
         if came and now - group.opened_at < LONGEST_S:
-            return Next.GATHER
+            return _GATHER
         self._held = True
-        return Next.COMMIT
+        return _COMMIT
 
     def closed(self, group: SharedTransaction) -> None:
         """Note that the open transaction has ended; who ended it has the file."""
