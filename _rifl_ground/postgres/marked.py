@@ -14,6 +14,11 @@ from _rifl_ground.postgres.owned import READ_COMMITTED, READ_MARK, Fate, Transac
 
 _Any = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
 _DONE = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK)
+_INTRANS, _IDLE, _INERROR = (
+    TransactionStatus.INTRANS,
+    TransactionStatus.IDLE,
+    TransactionStatus.INERROR,
+)
 # In the dictionary of a connection on which psycopg refuses commit() and rollback() for us.
 _HELD = "_rifl_held"
 
@@ -39,7 +44,7 @@ async def mark_open_async(connection: psycopg.AsyncConnection[Any]) -> Transacti
 
 def _beginning(connection: _Any) -> bytes:
     """Return what begins a transaction as the connection says; nothing if one is open."""
-    if connection.pgconn.transaction_status == TransactionStatus.INTRANS:
+    if connection.pgconn.transaction_status == _INTRANS:
         return b""
     return _begun_as(connection.isolation_level, connection.read_only, connection.deferrable)
 
@@ -90,7 +95,7 @@ def check_committed(results: list[Any]) -> None:
 
 def commits_by_itself(connection: _Any) -> bool:
     """Whether each statement on a connection is committed by itself."""
-    return connection.autocommit and (connection.info.transaction_status == TransactionStatus.IDLE)
+    return connection.autocommit and (connection.info.transaction_status == _IDLE)
 
 
 def note_errors(connection: _Any) -> None:
@@ -179,9 +184,9 @@ def _closed(connection: _Any) -> Fate:
 def _undoing(status: TransactionStatus) -> bytes:
     """Return what rolls a transaction back, and reads what tells whose it was."""
     parts = [READ_COMMITTED]
-    if status != TransactionStatus.IDLE:
+    if status != _IDLE:
         parts.insert(0, "ROLLBACK")
-    if status == TransactionStatus.INTRANS:
+    if status == _INTRANS:
         parts.insert(0, READ_MARK)
     return "; ".join(parts).encode()
 
@@ -189,7 +194,5 @@ def _undoing(status: TransactionStatus) -> bytes:
 def _fate(mark: TransactionMark, status: TransactionStatus, results: list[Any]) -> Fate:
     read = [each.get_value(0, 0) for each in (results[0], results[-1])]
     first, committed = [None if each is None else each.decode() for each in read]
-    failed = status == TransactionStatus.INERROR
-    return mark.fate(
-        first if status == TransactionStatus.INTRANS else None, committed, failed=failed
-    )
+    failed = status == _INERROR
+    return mark.fate(first if status == _INTRANS else None, committed, failed=failed)

@@ -185,6 +185,12 @@ class HeldTransaction:
     Of a call without an identity nothing is recorded: its ``transactions`` begin and roll back.
     """
 
+    _completion: CompletionRecord | None = None
+    # The handler's part of it is over, and did not raise.
+    _over = False
+    # Whether all else that the handler did is undone.
+    _undone = True
+
     def __init__(self, noted: Noted | None, connection: Any) -> None:
         if noted is not None:
             if noted.rifl_held is not None:
@@ -196,11 +202,6 @@ class HeldTransaction:
         )
         self._noted = noted
         self._connection = connection
-        self._completion: CompletionRecord | None = None
-        # The handler's part of it is over, and did not raise.
-        self._over = False
-        # Whether all else that the handler did is undone.
-        self._undone = True
 
     @property
     def attempt(self) -> Any:

@@ -42,6 +42,7 @@ _CONNECTIONS = (psycopg.Connection, psycopg.AsyncConnection)
 # What our function says by an error, which keeps the COMMIT behind it from being done.
 _REFUSED = "RIFL1"
 _NONE_OPEN = (TransactionStatus.IDLE, TransactionStatus.UNKNOWN)
+_INERROR, _IDLE, _OFF = TransactionStatus.INERROR, TransactionStatus.IDLE, PipelineStatus.OFF
 # A larger record is sent on its own, in binary.
 _IN_TEXT = 16 * 1024
 
@@ -130,7 +131,7 @@ def was_answered(transaction: Any) -> bool:
     if not isinstance(connection, _CONNECTIONS):
         return False
     status = connection.info.transaction_status
-    return status in (TransactionStatus.IDLE, TransactionStatus.INERROR)
+    return status in (_IDLE, _INERROR)
 
 
 def rollback(transaction: Any) -> Fate | None:
@@ -241,14 +242,14 @@ def _check_idle(connection: _Any) -> None:
 def _check_open(connection: _Any) -> None:
     """Raise ``WrongDatabase`` unless there is a transaction, and it is ours to commit."""
     check_mode(connection)
-    if connection.closed:
-        raise psycopg.OperationalError("the connection is closed")
     status = connection.pgconn.transaction_status
-    if status == TransactionStatus.INERROR:
+    if status == TransactionStatus.UNKNOWN:
+        raise psycopg.OperationalError("the connection is closed")
+    if status == _INERROR:
         raise psycopg.errors.InFailedSqlTransaction(
             "a statement of the transaction has failed: it cannot be committed"
         )
-    if status == TransactionStatus.IDLE:
+    if status == _IDLE:
         raise WrongDatabase(
             "the connection is in autocommit mode, or its transaction was ended before its block"
         )
@@ -258,7 +259,7 @@ def _check_open(connection: _Any) -> None:
 
 def check_mode(connection: _Any) -> None:
     """Raise ``WrongDatabase`` in pipeline mode, where no answer is waited for."""
-    if connection.pgconn.pipeline_status != PipelineStatus.OFF:
+    if connection.pgconn.pipeline_status != _OFF:
         raise WrongDatabase("in pipeline mode there is rifl.record only")
 
 
