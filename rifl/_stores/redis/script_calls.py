@@ -41,13 +41,19 @@ Sent = list[tuple[Script, list[bytes]]]
 _FILED_MS = (1_000, 10_000, 60_000)
 _FALSE, _TRUE = b"0", b"1"
 _KINDS = {kind: kind.value.encode() for kind in Kind}
+# As the scripts say them.
+_FOUND = {each.value.encode(): each for each in Found}
+_ENDINGS = {each.value.encode(): each for each in Ending}
+# What ends an attempt, or asks whether it has.
+_OF_AN_ATTEMPT = (Finish, Abandon, Look)
+_STANDS, _RUNNING, _COMPLETED = Ending.STANDS, Found.RUNNING, Found.COMPLETED
 
 
 def steps_of(request: Any) -> Generator[Step, list[Any], Any]:
     """Carry a request out: yields script calls, is sent their replies, returns its own."""
     if isinstance(request, Claim):
         return (yield from _claim(request))
-    if isinstance(request, Finish | Abandon | Look):
+    if isinstance(request, _OF_AN_ATTEMPT):
         return _finished((yield FINISH, request.call.client_id, finish_arguments(request)))
     if isinstance(request, FinishUnclaimed):
         arguments = unclaimed_arguments(request)
@@ -131,8 +137,8 @@ def finish_arguments(request: Finish | Abandon | Look) -> list[bytes]:
 
 
 def _finished(reply: list[Any]) -> Finished:
-    ending = Ending(reply[0].decode())
-    return Finished(ending, reply[1] if ending is Ending.STANDS else b"")
+    ending = _ENDINGS.get(reply[0]) or Ending(reply[0].decode())
+    return Finished(ending, reply[1] if ending is _STANDS else b"")
 
 
 def unclaimed_arguments(request: FinishUnclaimed) -> list[bytes]:
@@ -165,10 +171,10 @@ def _claim(request: Claim) -> Generator[Step, list[Any], Claimed]:
     else:
         if reply[0] == b"unfiled":
             raise BackendError("the keys could not be filed for retention: clocks differ")
-    found = Found(reply[0].decode())
-    if found is Found.RUNNING:
+    found = _FOUND.get(reply[0]) or Found(reply[0].decode())
+    if found is _RUNNING:
         return Claimed(found, reply[1], reply[2].decode(), Kind(reply[3].decode()))
-    if found is Found.COMPLETED:
+    if found is _COMPLETED:
         return Claimed(found, record=reply[1], verified=reply[2] == b"1")
     return Claimed(found)
 

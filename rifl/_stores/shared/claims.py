@@ -70,6 +70,9 @@ REFUSALS: dict[Found, Callable[[Call], RiflError]] = {
 }
 
 
+_NEW, _MISMATCH, _FOUND_NEW = Verdict.NEW, Found.MISMATCH, Found.NEW
+
+
 class Claims:
     """What this replica asks of the store for calls: to run them, or to let others.
 
@@ -150,11 +153,11 @@ class Claims:
                 asked, began = True, self._clock()
                 reply = yield from told(request)
                 asked = False
-                if reply.found is Found.NEW:
+                if reply.found is _FOUND_NEW:
                     self._observe(began)
                     if self._clock() - began < self._doubtful_after_s:
                         claimed = attempt.claimed = True
-                        return Decision(Verdict.NEW, attempt)
+                        return Decision(_NEW, attempt)
                     # Suspended meanwhile, this replica may be taken for dead, and the call
                     # have been answered elsewhere. The same token is new again if not.
                     asked = True
@@ -284,7 +287,7 @@ class Claims:
 def told(request: Claim) -> Rule:
     """Rule: send a claim, and again under the call's other fingerprints if it does not match."""
     reply: Claimed = yield request
-    while reply.found is Found.MISMATCH and request.call.take_other():
+    while reply.found is _MISMATCH and request.call.take_other():
         reply = yield request
     return reply
 

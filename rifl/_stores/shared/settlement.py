@@ -53,6 +53,9 @@ def check_left(reply: Claimed, request: Claim) -> None:
         raise BackendError(f"the row of {request.call.rpc_id} is locked by another session")
 
 
+_ATOMIC, _DONE, _UNKNOWN = Kind.ATOMIC, Ending.DONE, Outcome.UNKNOWN
+
+
 class AttemptSettlement:
     """How attempts end: what a handler did is recorded, or the call is new again.
 
@@ -82,14 +85,15 @@ class AttemptSettlement:
 
     def finish(self, attempt: Attempt, record: CompletionRecord) -> Rule:
         """Rule: make the record durable; returns what stands, None if that is the record."""
-        token = of_shared(attempt).token
-        kept, stored = self._codec.of_a_run(record, attempt.call)
-        unknown = kept.outcome is Outcome.UNKNOWN
-        mine = of_shared(attempt)
-        request: Finish | FinishUnclaimed = Finish(attempt.call, token, stored, unknown, mine.left)
+        mine, call = of_shared(attempt), attempt.call
+        kept, stored = self._codec.of_a_run(record, call)
+        unknown = kept.outcome is _UNKNOWN
+        request: Finish | FinishUnclaimed
         if mine.unclaimed:
-            attempt.call.asked = True
-            request = FinishUnclaimed(attempt.call, token, mine.owner, stored, self.window, unknown)
+            call.asked = True
+            request = FinishUnclaimed(call, mine.token, mine.owner, stored, self.window, unknown)
+        else:
+            request = Finish(call, mine.token, stored, unknown, mine.left)
         began = self._clock()
         try:
             self._check_durable()
@@ -97,7 +101,7 @@ class AttemptSettlement:
             self._observe(began)
         except BackendError as error:
             self._observe(began, error)
-            self._attempts.owe(of_shared(attempt))
+            self._attempts.owe(mine)
             self._heartbeat.insist(self.until_settled(attempt, request))
             raise RecordPending(
                 f"the call ran, but its record is not durable yet: {error}"
@@ -171,6 +175,8 @@ class AttemptSettlement:
         self.settle(attempt)
 
     def _standing(self, attempt: Attempt, reply: Finished) -> CompletionRecord | None:
+        if reply.ending is _DONE:
+            return None
         call = attempt.call
         if reply.ending is Ending.STANDS:
             self._note_late(attempt)
@@ -203,7 +209,7 @@ class AttemptSettlement:
 
     def finish_of(self, attempt: Attempt, record: CompletionRecord) -> Written:
         """Return what a handler's transaction writes, fenced; raises where it is to roll back."""
-        if attempt.policy.kind is not Kind.ATOMIC or not isinstance(attempt, SharedAttempt):
+        if attempt.policy.kind is not _ATOMIC or not isinstance(attempt, SharedAttempt):
             raise WrongDatabase(f"{attempt.call.method} is not declared atomic")
         if reason := self._refusing.weakness:
             raise StoreUnavailable(f"the store is not durable: {reason}")

@@ -22,6 +22,9 @@ from rifl.core._shared.errors import InProgress, RecordPending
 _log = get_logger("rifl.store")
 
 
+_NEW = Verdict.NEW
+
+
 class UnclaimedRuns:
     """Begins such runs, and claims the calls of those that end without their own record.
 
@@ -68,7 +71,7 @@ class UnclaimedRuns:
         attempt = self._attempts.arrive_first(call, policy)
         if attempt is None:
             return None
-        return Decision(Verdict.NEW, attempt) if attempt.call is call else joined(call, attempt)
+        return Decision(_NEW, attempt) if attempt.call is call else joined(call, attempt)
 
     def ask(self, attempt: SharedAttempt) -> Rule:
         """Rule: claim a call that has run without that, and is not known to have committed.
