@@ -74,9 +74,12 @@ class Refused(Exception):
         self.found = dict(found)
 
 
+_NONE, _FIRST = Stamp.NONE, Stamp.FIRST
+
+
 def stamped(put: Put, first: int, last: int) -> bytes | None:
     """Return what an engine keeps for a put, where the commit's entries got these LSNs."""
-    if put.value is None or put.stamp is Stamp.NONE:
+    if put.value is None or put.stamp is _NONE:
         return put.value
-    lsn = first if put.stamp is Stamp.FIRST else last
+    lsn = first if put.stamp is _FIRST else last
     return put.value + lsn.to_bytes(LSN_BYTES, "big")

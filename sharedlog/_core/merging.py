@@ -110,7 +110,6 @@ class Merger:
         mine: dict[str, list[Row]] = {each.tag: [] for each in self._readers}
         # Most rows have the tags of others.
         takers: dict[tuple[str, ...], list[list[Row]]] = {}
-        count = 0
         for row in batch:
             tags = row.tags
             wanted = takers.get(tags)
@@ -118,8 +117,7 @@ class Merger:
                 wanted = takers[tags] = [mine[tag] for tag in dict.fromkeys(tags) if tag in mine]
             for rows_of_one in wanted:
                 rows_of_one.append(row)
-            count += len(wanted)
-        self._judge(count, len(batch))
+        self._judge(sum(map(len, mine.values())), len(batch))
         for reader in self._readers:
             if reader.through >= through:
                 continue

@@ -18,6 +18,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import repeat
 from typing import NamedTuple
 
 from _rifl_ground.texts import hides
@@ -51,6 +52,9 @@ _NOTHING_DECIDED = {each: body_of(each, 0, 0) for each in EntryKind}
 FIRST_TASK = 1 << 40
 # Before a producer's id: the keys with it are the producers that have something pending.
 OPEN = "open/"
+
+
+_LAST, _COMMITTED = Stamp.LAST, EntryKind.COMMITTED
 
 
 @hides("token")
@@ -193,13 +197,11 @@ def append(
     """
     if not messages:
         raise InvalidRequest("an append has at least one message")
-    bodies = committed_bodies([envelope for envelope, _ in messages], producer.id, seq)
-    # What ``NewEntry`` does by itself, a third less of it.
-    new = tuple.__new__
-    entries = tuple(
-        [new(NewEntry, (body, tags)) for body, (_, tags) in zip(bodies, messages, strict=True)]
-    )
-    fingerprint = fingerprint_of(EntryKind.COMMITTED, messages, ())
+    envelopes, tags = zip(*messages, strict=True)
+    bodies = committed_bodies(envelopes, producer.id, seq)
+    # What ``NewEntry`` does by itself, much less of it.
+    entries = tuple(map(tuple.__new__, repeat(NewEntry), zip(bodies, tags, strict=True)))
+    fingerprint = fingerprint_of(_COMMITTED, messages, ())
     return (yield from once(producer, seq, fingerprint, Commit(entries=entries), fence))
 
 
@@ -225,7 +227,7 @@ def once(
     said = number(seq)
     whole = Commit(
         mine + conditions,
-        (Put(highest, said), Put(answer, said + fingerprint, Stamp.LAST), *puts),
+        (Put(highest, said), Put(answer, said + fingerprint, _LAST), *puts),
         entries,
     )
     checksum = checksum_of(entries[-1].body)

@@ -122,11 +122,12 @@ class Lead(Generic[T]):
         """Wait for the lead (True), or until one that leads has done what is wanted."""
         mine.thread = thread = get_ident()
         with self._gate:
-            leader, waiting = self._leader, self._waiting
+            leader = self._leader
             if leader is None:
                 mine.leads = True
                 self._leader = mine
                 return True
+            waiting = self._waiting
             mine.timed = len(waiting) < _TIMED
             mine.waited = mine.waits = True
             if (
@@ -178,7 +179,7 @@ class Lead(Generic[T]):
                         if told.locked():
                             told.release()
                     self._riding = {}
-                self._leader = next(iter(waiting.values()), None)
+                self._leader = next(iter(waiting.values())) if waiting else None
             leader = self._leader
             if leader is not None:
                 if waiting.get(leader.thread) is leader:

@@ -64,8 +64,10 @@ class Placing:
         if headers is not None and (about is None or isinstance(about, About)):
             about = (about or About())._replace(headers=headers)
         data = None if key is None else key_bytes(key)
-        count = len(tags)
-        tag = tags[next(self._rounds) % count if data is None else substream_of(data, count)]
+        if data is None:
+            tag = tags[next(self._rounds) % len(tags)]
+        else:
+            tag = tags[substream_of(data, len(tags))]
         envelope = pack(value, data, about, time.time_ns() // 1000)
         seals = self._place.seals
         if seals is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from pathlib import Path
 
@@ -40,7 +39,7 @@ class CommitNote:
         """Note that so many commits are on the disk; False: the file had been removed."""
         # It only guards against what others do to the files: no call depends on it.
         there = True
-        with contextlib.suppress(OSError):
+        try:
             if self._file is not None and not os.fstat(self._file).st_nlink:
                 there = False
                 self.close()
@@ -52,6 +51,8 @@ class CommitNote:
                 # That it is missing means something: its name outlives a loss of power.
                 os.fsync(self._file)
                 sync_folder(self.path.parent)
+        except OSError:
+            pass
         return there
 
     def close(self) -> None:

@@ -233,7 +233,8 @@ class WriteBatch:
         if not holds:
             return Refused({key: values[key] for key, _ in conditions})
         tail, removed, at_us, silent, indexed = self.head
-        first, last = (tail + 1, tail + len(entries)) if entries else (tail, tail)
+        last = tail + len(entries)
+        first = tail + 1 if entries else tail
         for put in puts:
             key, _, _, term_s = put
             self._puts[key] = value = stamped(put, first, last)
@@ -332,16 +333,17 @@ def _bounded(cursor: sqlite3.Cursor, wanted: Sequence[int]) -> tuple[list[Row], 
 def _rows_of(found: Iterable[tuple[Any, ...]], wanted: Sequence[int]) -> tuple[list[Row], bool]:
     rows: list[Row] = []
     size = 0
+    crc32, mark_of, tags_of, new = zlib.crc32, tags.mark_of, tags.tags_of, tuple.__new__
     for (lsn, at_us, text, mark, checksum, body), expected in zip(found, wanted, strict=False):
         if not isinstance(body, bytes):
             raise CorruptLog(f"LSN {lsn} is damaged")
         size += len(body)
-        if rows and size > READ_BYTES:
+        if size > READ_BYTES and rows:
             return rows, True
-        if tags.mark_of(lsn, at_us, text) != mark or zlib.crc32(body, mark) != checksum:
+        if mark_of(lsn, at_us, text) != mark or crc32(body, mark) != checksum:
             raise CorruptLog(f"LSN {lsn} is damaged")
         if lsn != expected:
             raise CorruptLog(f"LSN {expected} is missing")
         # What ``Row`` does by itself, a third less of it: see ``reading``.
-        rows.append(tuple.__new__(Row, (lsn, body, tags.tags_of(text), at_us)))
+        rows.append(new(Row, (lsn, body, tags_of(text), at_us)))
     return rows, len(rows) == len(wanted)
