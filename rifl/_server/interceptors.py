@@ -51,9 +51,7 @@ class _Wrapping:
         )
 
     def wrapped(self, details: Any, handler: Any) -> Any:
-        """Return what answers a call, of the handler that was found for it."""
-        if handler is None:
-            return None
+        """Return what answers a call, of the handler that was found for it, if any."""
         method, metadata = details.method, details.invocation_metadata
         # Most servers have one handler object a method; interceptors inside ours
         # may make a new one each time.
@@ -67,6 +65,8 @@ class _Wrapping:
                 break
         else:
             identified = False
+        if handler is None:
+            return None
         policy = self._policies.find(method)
         self._look_for_options(method)
         if policy is None:

@@ -56,17 +56,15 @@ def bounded(
     if response is None:
         return record
     call = attempt.call
-    limit = call.max_response_bytes or DEFAULT_RECEIVE_LIMIT
-    if attempt.policy.max_response_bytes < limit:
-        limit = attempt.policy.max_response_bytes
     size = len(response)
-    if size <= limit:
+    if size <= attempt.policy.max_response_bytes and size <= (
+        call.max_response_bytes or DEFAULT_RECEIVE_LIMIT
+    ):
         if (size >= LARGE_BYTES or call.source) and held is not None:
             held.note(attempt, size)
         return record
-    return refusal_record(
-        ResponseTooLarge(f"the answer has {len(response)} bytes, more than {limit}")
-    )
+    limit = min(attempt.policy.max_response_bytes, call.max_response_bytes or DEFAULT_RECEIVE_LIMIT)
+    return refusal_record(ResponseTooLarge(f"the answer has {size} bytes, more than {limit}"))
 
 
 def refusal_record(error: RiflError) -> CompletionRecord:
