@@ -79,8 +79,8 @@ def check_not_ended(noted: Noted) -> None:
     Its outcome is unknown by now, for good. Raise ``StaleRpc`` where the handler was given up.
     """
     attempt = noted.rifl_attempt
-    if doubt := attempt.doubt:
-        raise TransactionEnded(f"{doubt}: there is no other transaction for this call")
+    if attempt.doubt:
+        raise TransactionEnded(f"{attempt.doubt}: there is no other transaction for this call")
     if attempt.revoked:
         check_not_revoked(attempt)
 

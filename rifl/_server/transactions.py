@@ -139,7 +139,7 @@ def _transaction(context: Any, connection: Any) -> Iterator[Any]:
         if noted is None:
             commit()
         else:
-            held.transactions.commit(held.attempt, held.completion(), connection)
+            held.transactions.commit(noted.rifl_attempt, held.completion(), connection)
     except BaseException as error:
         held.raised(error)
         held.in_doubt()
@@ -168,7 +168,7 @@ async def _transaction_async(context: Any, connection: Any) -> AsyncIterator[Any
             if inspect.isawaitable(done := commit()):
                 await done
         else:
-            await held.transactions.commit_async(held.attempt, held.completion(), connection)
+            await held.transactions.commit_async(noted.rifl_attempt, held.completion(), connection)
     except BaseException as error:
         held.raised(error)
         held.in_doubt()
@@ -209,9 +209,10 @@ class HeldTransaction:
         return self._noted and self._noted.rifl_attempt
 
     def __enter__(self) -> None:
-        if self._noted is not None:
-            self._noted.rifl_held = self
-            attempt = self._noted.rifl_attempt
+        noted = self._noted
+        if noted is not None:
+            noted.rifl_held = self
+            attempt = noted.rifl_attempt
             if isinstance(attempt.call, RowCall):
                 attempt.lent = self._connection
                 self.transactions.note_errors(self._connection)
@@ -220,8 +221,9 @@ class HeldTransaction:
 
     def __exit__(self, kind: object, *_: object) -> None:
         self._over = kind is None
-        if self._noted is not None:
-            self._noted.rifl_held = self._noted.rifl_attempt.lent = None
+        noted = self._noted
+        if noted is not None:
+            noted.rifl_held = noted.rifl_attempt.lent = None
 
     def hold(self, completion: CompletionRecord, transaction: Any) -> None:
         """Keep the answer for the end of the block."""
