@@ -18,7 +18,7 @@ class Script:
     the replicas have what was written, where any were asked for.
     """
 
-    __slots__ = ("counts", "opens", "sha", "text", "writes")
+    __slots__ = ("counts", "opens", "sha", "sha_bytes", "text", "writes")
 
     def __init__(
         self,
@@ -31,6 +31,8 @@ class Script:
     ) -> None:
         self.text = "\n".join((directory / f"{name}.lua").read_text("utf-8") for name in names)
         self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+        # As it travels.
+        self.sha_bytes = self.sha.encode()
         self.writes = writes
         self.opens = opens
         self.counts = frozenset(counts)

@@ -27,7 +27,7 @@ def packed(sent: Sent) -> bytes:
     pieces: list[bytes] = []
     for script, parts in sent:
         count = len(parts)
-        pieces.append(_HEAD % (2 + count, script.sha.encode()))
+        pieces.append(_HEAD % (2 + count, script.sha_bytes))
         # All parts in one step: there are twenty to a command.
         with_lengths = chain.from_iterable(zip(map(len, parts), parts, strict=True))
         pieces.append(_PART * count % tuple(with_lengths))
