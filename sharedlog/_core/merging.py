@@ -111,9 +111,9 @@ class Merger:
         # Most rows have the tags of others.
         takers: dict[tuple[str, ...], list[list[Row]]] = {}
         for row in batch:
-            tags = row.tags
-            wanted = takers.get(tags)
+            wanted = takers.get(row.tags)
             if wanted is None:
+                tags = row.tags
                 wanted = takers[tags] = [mine[tag] for tag in dict.fromkeys(tags) if tag in mine]
             for rows_of_one in wanted:
                 rows_of_one.append(row)
