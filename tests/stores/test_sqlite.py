@@ -573,13 +573,10 @@ def test_no_id_is_told_while_the_file_cannot_be_written(files, monkeypatch):
     """Nobody waits for ever, and what came of the row later is dropped (§5)."""
     # Of the same block of ids.
     known = [files.client()]
-    with (
-        monkeypatch.context() as patched,
-        _Holder(files.main),
-        pytest.raises(StorageUnavailable),
-    ):
+    with monkeypatch.context() as patched, _Holder(files.main):
         patched.setattr(lease_storage, "_PATIENCE_S", 0.05)
-        files.client()
+        with pytest.raises(StorageUnavailable):
+            files.client()
     known.append(files.client())
     assert len(files.rows(files.main, "rifl_client")) == 3
     files.store.clients_ended(files.authority.expire())
