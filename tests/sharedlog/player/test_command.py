@@ -428,7 +428,8 @@ def test_a_player_whose_log_is_of_no_use_any_more_says_so(house, url, end, said)
     """`run` and `check` raise it, and an event has it once; nothing is sent any more (§15)."""
     other = house.opened(url)
     with capture_logs() as written:
-        player = house.player(declared(house.target()), log=other)
+        soon = timedelta(seconds=1)
+        player = house.player(declared(house.target()), log=other, takeover=soon)
         with ThreadPoolExecutor(1) as pool:
             running = sharedlog.Player(other, name="second")
             ran = pool.submit(running.run)

@@ -191,7 +191,7 @@ def test_a_player_whose_part_has_ended_leads_no_more(house, log, tmp_path, monke
             raise error
 
         patched.setattr("sharedlog._player.main_stream.MainStream._round", fail)
-        sick = house.player(declared(fake))
+        sick = house.player(declared(fake), takeover=timedelta(seconds=1))
         house.wait_for(sick._ended.is_set)
     with pytest.raises(type(error), match=str(error)):
         sick.check()
