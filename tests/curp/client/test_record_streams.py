@@ -109,6 +109,8 @@ async def test_a_connection_to_a_witness_that_answers_nothing_is_left(
     kind: str, witnessed: ScriptedGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Calls go to the leader alone meanwhile, and are recorded again on another connection."""
+    monkeypatch.setattr("curp.client._group_knowledge._LEAST_PATIENCE_S", 0.05)
+    monkeypatch.setattr("curp.client._group_knowledge._MOST_PATIENCE_S", 0.25)
     for module in (_sync_records, _aio_records):
         monkeypatch.setattr(module, "SILENT_S", 0.2)
     ports = [int(each.rpartition(":")[2]) for each in witnessed.addresses]

@@ -313,7 +313,10 @@ def test_a_change_that_outlives_its_leadership_costs_the_next_one_nothing(witnes
             change = curp_pb2_grpc.GroupStub(channel).ChangeWitnesses.future(request, timeout=60)
             assert engine.reached.wait(60)
             until(lambda: _take(log, log.engine()), "the number is taken")
-            until(lambda: running.replica.role != "leader", "it finds out")
+            # It finds out by what it appends.
+            waiting = client.begin_deposit("lost", "alice", 3)
+            assert waiting.code() in (grpc.StatusCode.ABORTED, grpc.StatusCode.UNAVAILABLE)
+            until(lambda: running.replica.role != "leader", "it steps down")
             running.until_leading()
             leads = client.configuration().configuration
             engine.go_on.set()
