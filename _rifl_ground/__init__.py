@@ -5,6 +5,7 @@ It is private, and imports none of them.
 - ``forks``: refuses what a forked child inherits; ``log``: events that go where the
   application's own logs go; ``events``: a row of their tables.
 - ``refusals``: those that more than one package raises, with their root and outcomes.
+- ``audit``: what operators do.
 - ``threads``: in which what blocks runs beside an event loop; ``loops``: how others tell it.
 - ``owned_lock``: locks and leads that refuse a call within such a call; ``places``: a bounded
   number of them, of which an interrupt loses none.

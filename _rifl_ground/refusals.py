@@ -11,7 +11,7 @@ and the ``outcome``: whether the call can have run. Instances pickle.
 from __future__ import annotations
 
 import enum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 
 class Outcome(enum.Enum):
@@ -27,6 +27,18 @@ class Outcome(enum.Enum):
     UNKNOWN = "unknown"
 
 
+class Denied(NamedTuple):
+    """Why a caller is not let in: labels of a metric, so words of the code alone.
+
+    ``kind``: what it had to show: "session_secret", "client_token", "group_token", "log_token",
+    "target_token", "certificate" or "address"; or the "right" that it lacks. ``reason``:
+    "missing", "wrong", "unnamed", "unlisted"; of a right, which one.
+    """
+
+    kind: str
+    reason: str
+
+
 class RiflError(Exception):
     """The root; ``str()`` is the whole message, of which callers may be told less (``told``)."""
 
@@ -39,6 +51,8 @@ class RiflError(Exception):
     of_the_key: ClassVar[bool] = False
     # Told to callers in place of a message that may name the server's store, files and addresses.
     told: str = ""
+    # On a server: what a caller lacks who is not let in.
+    denied: Denied | None = None
     # On a server: the ``Call`` that was refused, if it is not at hand otherwise.
     arrival: Any = None
     # The store that refuses, if it is not the one that the call names; 0: it is.
@@ -83,6 +97,12 @@ class NotYours(RiflError):
     reason = "NOT_YOURS"
     code_name = "PERMISSION_DENIED"
     outcome = Outcome.NOT_EXECUTED
+    denied = Denied("client_token", "wrong")
+
+    def __init__(self, message: str = "", denied: Denied | None = None) -> None:
+        super().__init__(message)
+        if denied is not None:
+            self.denied = denied
 
 
 class StoreMismatch(RiflError):

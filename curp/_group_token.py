@@ -10,6 +10,7 @@ from urllib.parse import unquote
 import grpc
 
 from _rifl_ground.plaintext import is_loopback, why_not_sent
+from _rifl_ground.refusals import Denied
 
 # Metadata of what changes a group: Collect, Freeze and Start at a witness, ChangeWitnesses
 # and Transfer at a replica.
@@ -29,19 +30,24 @@ def tokens_of(given: str | Sequence[str] | None) -> tuple[str, ...]:
     return tokens
 
 
-def may_change(context: Any, tokens: Sequence[str], *, open_group: bool = False) -> bool:
-    """Return whether a caller may change the group: it showed a token in its metadata.
+def denied_change(
+    context: Any, tokens: Sequence[str], *, open_group: bool = False
+) -> Denied | None:
+    """Return why a caller may not change the group; None: it showed a token in its metadata.
 
     Without a token, callers of this machine may, and with ``open_group`` all callers.
     """
     if not tokens:
-        return open_group or is_loopback(unquote(context.peer()))
+        near = open_group or is_loopback(unquote(context.peer()))
+        return None if near else Denied("address", "beyond_loopback")
+    reason = "missing"
     for key, value in context.invocation_metadata() or ():
         if key == GROUP_TOKEN_KEY:
             given = value.encode() if isinstance(value, str) else value
             if any(hmac.compare_digest(given, each.encode()) for each in tokens):
-                return True
-    return False
+                return None
+            reason = "wrong"
+    return Denied("group_token", reason)
 
 
 def why_kept_off(

@@ -11,7 +11,8 @@ serve them. docs/reference/api/metrics.md has all of them.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 
 from _rifl_ground.scraping import serve_metrics
 from curp._core.witness_table import WitnessTable, WitnessVerdict
@@ -191,8 +192,15 @@ def _lag(report: GroupReport) -> int | None:
 class WitnessCollector(Collector):
     """A witness, looked at when scraped; its numbers may be of neighbouring moments."""
 
-    def __init__(self, table: WitnessTable, registry: CollectorRegistry = REGISTRY) -> None:
+    def __init__(
+        self,
+        table: WitnessTable,
+        registry: CollectorRegistry = REGISTRY,
+        refused: Mapping[tuple[str, str], int] = MappingProxyType({}),
+    ) -> None:
+        """``refused``: how often callers were not let in, and why; read when scraped."""
         self._table = table
+        self._refused = refused
         registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
@@ -207,6 +215,14 @@ class WitnessCollector(Collector):
         for verdict, count in table.refusals.items():
             records.add_metric((_word(verdict),), count)
         yield records
+        callers = CounterMetricFamily(
+            "curp_witness_callers_refused",
+            "Tokens and certificates that were missing or wrong.",
+            labels=("kind", "reason"),
+        )
+        for labels, count in list(self._refused.items()):
+            callers.add_metric(labels, count)
+        yield callers
         yield GaugeMetricFamily("curp_witness_held", "Calls that it holds.", value=len(table))
         yield GaugeMetricFamily(
             "curp_witness_slots", "Conflict keys it has room for.", value=table.limits.slots

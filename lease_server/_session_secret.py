@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 
-from _rifl_ground.refusals import BadHeader, NotYours
+from _rifl_ground.refusals import BadHeader, Denied, NotYours
 from lease_server._series import numbered
 
 MIN_SECRET_BYTES = 16
@@ -42,9 +42,10 @@ def require_owner(kept: bytes, shown: bytes) -> None:
         raise not_yours()
 
 
-def not_yours() -> NotYours:
+def not_yours(reason: str = "wrong") -> NotYours:
     """Build the one refusal for a secret that is missing or wrong; it tells nothing else."""
     return NotYours(
         "the session is not yours: on a channel without an authenticated peer it opens by its "
-        "secret (rifl.connect(session=..., secret=...)), or the server opts in by sessions_from"
+        "secret (rifl.connect(session=..., secret=...)), or the server opts in by sessions_from",
+        Denied("session_secret", reason),
     )

@@ -195,6 +195,21 @@ EVENTS = {
               "End the reader's transaction: docs/reference/sqlite.md.", "now"),
         Event("wal_emptied", "info", "file", "The `-wal` is empty again."),
     ),
+    # Of all services, and of commands that change a store or a log.
+    "rifl.audit": (
+        Event("caller_refused", "warning", "kind reason address times",
+              "A caller was not let in: what `kind` says, such as its token, is `missing`, "
+              "`wrong`, `unnamed` or `unlisted`; of a `right`, `reason` says which. Of an address "
+              "the first, tenth, hundredth... in ten minutes are written: `times`. An IPv6 address "
+              "is its /64 network. Beyond 1,000 addresses, further ones are `others`.",
+              "Find out who that is: correct the caller, or block the address.", "today"),
+        Event("operator_acted", "warning", "caller verb object outcome error",
+              "Who changed what: `caller` is a token's name, the names in a certificate, an "
+              "address, or the user of this process. Also what a player removes from a log. "
+              "`outcome`: `done`; `failed`: nothing was done; `unknown`; `refused`, which is "
+              "written as often as `caller_refused`.",
+              until="no need"),
+    ),
     # Of all that keep files, and of the commands that listen.
     "rifl.files": (
         Event("file_open_to_all", "warning", "file rights hint",

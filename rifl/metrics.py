@@ -94,6 +94,11 @@ class PrometheusObserver(Observer):
         self._is_serving = Gauge(
             "rifl_server_serving", "0 while new calls are refused, else 1.", registry=registry
         )
+        self._callers = counter(
+            "rifl_server_callers_refused",
+            "Secrets, tokens and certificates that were missing or wrong.",
+            *("kind", "reason"),
+        )
         self._ended = counter(
             "rifl_client_calls", "Calls that ended.", "method", "outcome", "reason", "code"
         )
@@ -146,6 +151,10 @@ class PrometheusObserver(Observer):
     def serving(self, refusal: RiflError | None) -> None:
         """Note whether new calls are taken."""
         self._is_serving.set(refusal is None)
+
+    def caller_refused(self, kind: str, reason: str) -> None:
+        """Count a caller that was not let in."""
+        self._callers.labels(kind, reason).inc()
 
     def call_ended(self, ended: EndedCall, begun: object) -> None:
         """Count a client's call."""

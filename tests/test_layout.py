@@ -67,7 +67,7 @@ ARROWS: dict[str, set[str]] = {
     "rifl._wire": {"rifl.core", "rifl.v1", "rifl._grpc.status", "lease_server._tokens"},
     "rifl.metrics": {"rifl.core"},
     "rifl.tracing": {"rifl.core"},
-    "rifl._cli": {"rifl._leases", "rifl._stores", *_CODEC},
+    "rifl._cli": {"rifl._leases", "rifl._stores", "rifl.metrics", *_CODEC},
     "rifl._client": _CODEC,
     "rifl._stores": _CODEC,
     "rifl._server": {"rifl._leases", "rifl._stores", *_CODEC},

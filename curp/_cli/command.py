@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import parse_qs, urlencode
 
+from _rifl_ground.audit import acting
 from _rifl_ground.exits import CommandRefused, failed, told_exit_codes
 from _rifl_ground.log import log_to_stderr
 from _rifl_ground.options import add_url, find_url
@@ -338,7 +339,8 @@ def _forget(arguments: argparse.Namespace) -> int:
             raise GroupError(
                 f"{arguments.replica} is not listed: {', '.join(listed) or 'no replica'} is"
             )
-        change_replicas(engine, lambda found: found - {arguments.replica})
+        with acting("forget_replica", arguments.replica):
+            change_replicas(engine, lambda found: found - {arguments.replica})
     sys.stdout.write(f"{arguments.replica} is not listed any more, unless it runs\n")
     return 0
 

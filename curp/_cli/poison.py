@@ -9,6 +9,7 @@ import sys
 from contextlib import closing
 from datetime import UTC, datetime
 
+from _rifl_ground.audit import acting
 from _rifl_ground.options import add_url
 from curp._cli.operator_client import GroupError
 from curp._core.poison import HELD, Case, Ledger
@@ -111,7 +112,8 @@ def _set_aside(arguments: argparse.Namespace) -> int:
         if not arguments.yes and not _agreed():
             sys.stdout.write("nothing was changed\n")
             return 1
-        _decide(engine, case, who, arguments.why)
+        with acting("set_aside", arguments.call, who):
+            _decide(engine, case, who, arguments.why)
     sys.stdout.write(f"{arguments.call} will be set aside by the next leader\n")
     return 0
 

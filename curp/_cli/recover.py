@@ -8,6 +8,7 @@ import sys
 import time
 from contextlib import closing
 
+from _rifl_ground.audit import acting
 from _rifl_ground.options import add_url
 from curp._cli.operator_client import GroupError
 from curp._core.recovery import AcceptedLoss
@@ -58,7 +59,8 @@ def _run(arguments: argparse.Namespace) -> int:
             sys.stdout.write("nothing was changed\n")
             return 1
         who = arguments.who or getpass.getuser()
-        _accept(engine, AcceptedLoss(listed.configuration, who, arguments.why))
+        with acting("accept_loss", f"configuration {listed.configuration}", who):
+            _accept(engine, AcceptedLoss(listed.configuration, who, arguments.why))
     sys.stdout.write(
         f"accepted by {who}: the next leader begins without the witnesses of configuration "
         f"{listed.configuration}\n"

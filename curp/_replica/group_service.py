@@ -5,25 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from _rifl_ground.log import get_logger
 from _rifl_ground.parsing import parse
-from curp._group_token import may_change, tokens_of
+from curp._group_token import denied_change, tokens_of
 from curp.v1 import curp_pb2 as pb
 from lease_server._tokens import peer_bound
+from rifl._grpc.audit import CallerAudit, caller_of
 from rifl._grpc.entrance import MESSAGE_S, EnteredService, ServiceThreads, entrance_of
 from rifl._leases.peer import peer_of
 from rifl._server import aio, sync
 from rifl._server.reply import refused
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import BadHeader, NotYours, RiflError
-
-_log = get_logger("curp.replica")
 
 SERVICE = "curp.v1.Group"
 _THREADS = 16
@@ -74,21 +73,28 @@ def add_group_service(
     group_token: str | Sequence[str] | None = None,
     open_group: bool = False,
     message_s: float = MESSAGE_S,
+    audit: CallerAudit | None = None,
 ) -> None:
     """Serve ``curp.v1.Group`` from ``group`` on a sync or aio server, before it starts.
 
     ``group_token``: changes and Status are refused (NOT_YOURS) without it; None: they are open to
     callers of this machine, changes with ``open_group`` to all, but for new witnesses, and Status
-    to all. ``message_s``: how long a call's message may take on a ``grpc.server``.
+    to all. ``message_s``: how long a call's message may take on a ``grpc.server``. ``audit``: is
+    told of callers that are not let in, and of changes.
     """
     tokens = tokens_of(group_token)
+    watch = audit or CallerAudit()
 
     def authorise(context: Any) -> None:
-        if not may_change(context, tokens, open_group=open_group):
-            _log.warning("group_token_refused", peer=context.peer())
+        denied = denied_change(context, tokens, open_group=open_group)
+        if denied is not None:
             raise NotYours(
-                "only who has the group's token may change the group, or ask for its status"
+                "only who has the group's token may change the group, or ask for its status",
+                denied,
             )
+
+    def acting(context: Any, verb: str, what: str) -> AbstractContextManager[None]:
+        return watch.acting(caller_of(context), verb, what)
 
     def synced(request: pb.SyncRequest, context: Any) -> pb.SyncReply:
         kind = request.WhichOneof("identity")
@@ -118,23 +124,28 @@ def add_group_service(
         return group.status()
 
     def change(request: pb.ChangeWitnessesRequest, context: Any) -> pb.GroupConfiguration:
-        authorise(context)
-        return group.change_witnesses(
-            list(request.witnesses), request.configuration, by_member=bool(tokens)
-        )
+        with acting(context, "change_witnesses", ", ".join(request.witnesses) or "none"):
+            authorise(context)
+            return group.change_witnesses(
+                list(request.witnesses), request.configuration, by_member=bool(tokens)
+            )
 
     def transfer(request: pb.TransferRequest, context: Any) -> pb.TransferReply:
-        authorise(context)
-        group.transfer(request.replica)
-        return pb.TransferReply()
+        with acting(context, "transfer", request.replica or "any"):
+            authorise(context)
+            group.transfer(request.replica)
+            return pb.TransferReply()
 
     def finalize(request: pb.FinalizeUpgradeRequest, context: Any) -> pb.FinalizeUpgradeReply:
-        authorise(context)
-        return pb.FinalizeUpgradeReply(version=group.finalize_upgrade(request.version, request.who))
+        with acting(context, "finalize_upgrade", str(request.version)):
+            authorise(context)
+            version = group.finalize_upgrade(request.version, request.who)
+            return pb.FinalizeUpgradeReply(version=version)
 
     def end_session(request: pb.EndSessionRequest, context: Any) -> pb.EndSessionReply:
-        authorise(context)
-        return pb.EndSessionReply(client_ids=group.end_session(request.name))
+        with acting(context, "end_session", request.name):
+            authorise(context)
+            return pb.EndSessionReply(client_ids=group.end_session(request.name))
 
     methods: dict[str, tuple[Any, Callable[[Any, Any], Any]]] = {
         "Configuration": (pb.ConfigurationRequest, configuration),
@@ -153,7 +164,7 @@ def add_group_service(
     if isinstance(server, grpc.aio.Server):
         pools = [ThreadPoolExecutor(size, name) for name, size in names]
         for name, (request, answer) in methods.items():
-            behavior = _aio_behavior(request, answer, pools[name not in _FROM_MEMORY])
+            behavior = _aio_behavior(request, answer, watch, pools[name not in _FROM_MEMORY])
             handlers[name] = grpc.unary_unary_rpc_method_handler(
                 behavior, response_serializer=_serialized
             )
@@ -163,7 +174,7 @@ def add_group_service(
         threads = [ServiceThreads(name, size) for name, size in names]
         for name, (request, answer) in methods.items():
             handlers[name] = entrance.handler(
-                _sync_behavior(request, answer),
+                _sync_behavior(request, answer, watch),
                 threads[name not in _FROM_MEMORY],
                 message_s=message_s,
                 response_serializer=_serialized,
@@ -177,29 +188,37 @@ def _serialized(reply: Any) -> bytes:
     return data
 
 
-def _answer(kind: Any, answer: Callable[[Any, Any], Any], raw: bytes, context: Any) -> Any:
+def _answer(
+    kind: Any, answer: Callable[[Any, Any], Any], watch: CallerAudit, raw: bytes, context: Any
+) -> Any:
     try:
         request: Any = parse(kind, raw)
     except DecodeError:
         raise BadHeader(f"the request is not a {kind.DESCRIPTOR.full_name}") from None
-    return answer(request, context)
+    try:
+        return answer(request, context)
+    except NotYours as error:
+        watch.refused(error, context.peer)
+        raise
 
 
-def _sync_behavior(kind: Any, answer: Callable[[Any, Any], Any]) -> Any:
+def _sync_behavior(kind: Any, answer: Callable[[Any, Any], Any], watch: CallerAudit) -> Any:
     def behavior(raw: bytes, context: Any) -> Any:
         try:
-            return _answer(kind, answer, raw, context)
+            return _answer(kind, answer, watch, raw, context)
         except RiflError as error:
             return sync.send(context, refused(error))
 
     return behavior
 
 
-def _aio_behavior(kind: Any, answer: Callable[[Any, Any], Any], pool: ThreadPoolExecutor) -> Any:
+def _aio_behavior(
+    kind: Any, answer: Callable[[Any, Any], Any], watch: CallerAudit, pool: ThreadPoolExecutor
+) -> Any:
     async def behavior(raw: bytes, context: Any) -> Any:
         loop = asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(pool, _answer, kind, answer, raw, context)
+            return await loop.run_in_executor(pool, _answer, kind, answer, watch, raw, context)
         except RiflError as error:
             return await aio.send(context, refused(error))
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.refusals import Denied
 from curp._core.entries import ApplicationVersion
 from curp._core.group_call import SyncVerdict
 from curp._core.role import Role
@@ -166,7 +167,8 @@ class GroupServicer:
             raise NotYours(
                 f"the group was never told of the witness {new[0]}, which would learn the secrets "
                 "that sign clients' tokens, and the group has no token: give its processes one "
-                f"(--group-token-file), or start its replicas with --witness {new[0]}"
+                f"(--group-token-file), or start its replicas with --witness {new[0]}",
+                Denied("group_token", "missing"),
             )
         if len(set(witnesses)) != len(witnesses):
             raise RiflError("the same witness is given twice")

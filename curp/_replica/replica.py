@@ -14,12 +14,13 @@ from urllib.parse import parse_qs
 import grpc
 import grpc.aio
 
+from _rifl_ground.audit import acting
 from _rifl_ground.log import get_logger
 from _rifl_ground.owned_lock import OwnedLock
 from _rifl_ground.threads import in_thread
 from _rifl_ground.urls import split_url
 from curp._core.role import Role
-from curp._group_token import may_change, tokens_of, why_kept_off
+from curp._group_token import denied_change, tokens_of, why_kept_off
 from curp._key_declarations import KeyDeclaration
 from curp._replica.assembly import assemble
 from curp._replica.driver import drive
@@ -328,6 +329,7 @@ class Replica:
             path=PATH,
             sessions_from=self._callers.openers,
             message_s=self._callers.bounds.max_message_s,
+            audit=self._engine.audit,
         )
         add_outcomes_service(server, self._engine, self._interceptors.aio.shell)
         add_group_service(
@@ -337,6 +339,7 @@ class Replica:
             group_token=self._secrets.group_token,
             open_group=self._secrets.open_group,
             message_s=self._callers.bounds.max_message_s,
+            audit=self._engine.audit,
         )
         if isinstance(server, grpc.aio.Server):
             self._services.loop = asyncio.get_running_loop()
@@ -362,13 +365,12 @@ class Replica:
         tokens = tokens_of(self._secrets.group_token)
 
         def refuses(context: Any) -> grpc.Status | None:
-            if not tokens or may_change(context, tokens):
+            denied = denied_change(context, tokens) if tokens else None
+            if denied is None:
                 return None
-            return rich_status(
-                grpc.StatusCode.PERMISSION_DENIED,
-                NotYours.reason,
-                "only who has the group's token may ask what is served",
-            )
+            error = NotYours("only who has the group's token may ask what is served", denied)
+            self._engine.audit.refused(error, context.peer)
+            return rich_status(grpc.StatusCode.PERMISSION_DENIED, error.reason, str(error))
 
         add_reflection(server, (*services, LEASES, OUTCOMES, GROUP), refuses)
 
@@ -460,14 +462,16 @@ class Replica:
 
         Raises ``NotLeader``, and ``Deposed`` if the list may have changed.
         """
-        return self._group_servicer.change_witnesses(witnesses, configuration)
+        with acting("change_witnesses", ", ".join(witnesses) or "none"):
+            return self._group_servicer.change_witnesses(witnesses, configuration)
 
     def transfer(self, replica: str) -> None:
         """Hand the leadership over, to a replica by name or to any other.
 
         Raises ``NotLeader``, ``StoreUnavailable``.
         """
-        self._group_servicer.transfer(replica)
+        with acting("transfer", replica or "any"):
+            self._group_servicer.transfer(replica)
 
     def finalize_upgrade(self, version: int, who: str) -> int:
         """Make this leader's application version the active one, and return it.
@@ -476,7 +480,8 @@ class Replica:
         ``NotLeader``, ``RiflError`` if the leader is of another version, and ``Deposed`` if
         the outcome is unknown.
         """
-        return self._group_servicer.finalize_upgrade(version, who)
+        with acting("finalize_upgrade", str(version), who):
+            return self._group_servicer.finalize_upgrade(version, who)
 
     # -- what is told of it. Any thread -----------------------------------------------------
 
@@ -500,7 +505,8 @@ class Replica:
         As ``rifl.Deduplicator.end_session``, on the leader. Raises ``NotLeader``, and
         ``StorageUnavailable`` if the outcome is unknown: do it again.
         """
-        return self._group_servicer.end_session(name)
+        with acting("end_session", name):
+            return self._group_servicer.end_session(name)
 
     def statistics(self) -> Statistics:
         """Count what is held now, without holding calls up. Any thread."""

@@ -16,6 +16,7 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError
 
+from _rifl_ground.audit import acting
 from _rifl_ground.exits import CommandRefused, failed
 from _rifl_ground.options import add_url, find_url
 from curp.log._commits import GroupLog
@@ -149,7 +150,8 @@ def _copy(arguments: argparse.Namespace) -> int:
 
 def _accept_loss(arguments: argparse.Namespace) -> int:
     who = arguments.who or getpass.getuser()
-    stopped = accept_loss(arguments.url, who, arguments.why)
+    with acting("accept_loss", "log", who):
+        stopped = accept_loss(arguments.url, who, arguments.why)
     if not stopped:
         sys.stderr.write("curp: the log has not stopped: nothing to accept\n")
         return 1

@@ -110,10 +110,11 @@ async def _serve(
         _log.warning("no_group_token", address=arguments.listen)
     group, highest = ("", 0) if journal is None else (journal.group, journal.highest)
     table = WitnessTable(arguments.limits, highest=highest, group=group)
+    witness = WitnessHandlers(table, journal)
     if arguments.metrics is not None:
         from curp.metrics import WitnessCollector, serve_metrics
 
-        WitnessCollector(table)
+        WitnessCollector(table, refused=witness.audit.counts)
         serve_metrics(arguments.metrics)
     server = grpc.aio.server(options=OWN_SERVER_OPTIONS)
     AioEntrance().guard(server)
@@ -125,7 +126,7 @@ async def _serve(
 
     add_witness_service(
         server,
-        WitnessHandlers(table, journal),
+        witness,
         group_token=tokens,
         open_group=arguments.open_group,
         peer_property=arguments.peer_property,

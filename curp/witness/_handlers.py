@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -15,6 +15,7 @@ from curp._key_declarations import fields_from_wire
 from curp.v1 import curp_pb2
 from curp.witness._journal import WitnessJournal
 from lease_server._tokens import Secret, peer_bound, verify
+from rifl._grpc.audit import CallerAudit
 from rifl._stores.forks import belongs_here
 from rifl._wire.header import parse_call
 from rifl.core._shared.errors import BadHeader, NotYours, RiflError
@@ -46,12 +47,14 @@ class StreamReply(NamedTuple):
     """What a message of a stream is answered.
 
     ``following``: the number that the next message begins with. ``refusal``: set where no
-    record of it had a verdict: why the last one had none.
+    record of it had a verdict: why the last one had none. ``strangers``: the refusals of callers
+    that are not let in.
     """
 
     reply: bytes
     following: int
     refusal: RiflError | None
+    strangers: Sequence[RiflError] = ()
 
 
 class WitnessHandlers:
@@ -69,6 +72,7 @@ class WitnessHandlers:
     def __init__(self, table: WitnessTable, journal: WitnessJournal | None = None) -> None:
         self._table = table
         self._journal = journal
+        self.audit = CallerAudit()
         self._secrets: tuple[Secret, ...] = ()
         # Callers' tokens that these secrets verified, and for whom.
         self._verified: dict[bytes, tuple[int, bytes]] = {}
@@ -95,16 +99,22 @@ class WitnessHandlers:
         verdicts: list[int] = []
         refusal: RiflError | None = None
         judged = 0
+        strangers: list[RiflError] = []
         for each in records:
             try:
                 verdicts.append(self._record(each, peer))
                 judged += 1
             except RiflError as error:
                 refusal = error
+                if error.denied is not None:
+                    strangers.append(error)
                 verdicts.append(_NO_VERDICT)
         reply = curp_pb2.RecordsReply(first=expected, verdicts=verdicts)  # type: ignore[arg-type]
         return StreamReply(
-            reply.SerializeToString(), expected + len(verdicts), None if judged else refusal
+            reply.SerializeToString(),
+            expected + len(verdicts),
+            None if judged else refusal,
+            strangers,
         )
 
     def _record(self, raw: bytes, peer: Callable[[], bytes]) -> WitnessVerdict:

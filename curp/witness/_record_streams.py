@@ -60,7 +60,9 @@ class RecordStreams:
             whose = self._enter(caller.known or source_of(context.peer()))
             await self._answer(context, caller.peer)
         except RiflError as error:
-            _log.warning("record_stream_refused", peer=context.peer(), reason=error.reason)
+            # Of a caller that is not let in the audit tells.
+            if error.denied is None:
+                _log.warning("record_stream_refused", peer=context.peer(), reason=error.reason)
             await abort(context, error)
         finally:
             if whose is not None:
@@ -74,6 +76,8 @@ class RecordStreams:
         raw: Any = await self._read(context, _FIRST_RECORD_S)
         while raw is not grpc.aio.EOF and raw is not None:
             answered = witness.records(raw, peer, expected)
+            for each in answered.strangers:
+                witness.audit.refused(each, context.peer)
             if answered.refusal is not None:
                 refusals += 1
                 if expected == 1 or refusals > _MAX_REFUSALS:

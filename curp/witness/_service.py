@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 
 from _rifl_ground.log import get_logger
-from curp._group_token import may_change, tokens_of
+from curp._group_token import denied_change, tokens_of
 from curp.witness._handlers import WitnessHandlers
 from curp.witness._record_streams import RecordStreams
 from curp.witness._refusal import abort
@@ -89,7 +89,7 @@ class _Shell:
         try:
             return self._witness.record(raw, lambda: peer_of(context, self._peer_property))
         except RiflError as error:
-            await abort(context, error)
+            await self._refuse(context, error)
 
     async def status(self, raw: bytes, context: _Context) -> bytes:
         del raw, context
@@ -113,7 +113,7 @@ class _Shell:
             self._authorise(context)
             chunks = self._witness.freeze(raw)
         except RiflError as error:
-            await abort(context, error)
+            await self._refuse(context, error)
         except OSError as error:
             await self._fail(context, error)
         for chunk in chunks:
@@ -125,17 +125,20 @@ class _Shell:
                 self._authorise(context)
                 return answer(raw)
             except RiflError as error:
-                await abort(context, error)
+                await self._refuse(context, error)
             except OSError as error:
                 await self._fail(context, error)
 
         return grpc.unary_unary_rpc_method_handler(behave)
 
     def _authorise(self, context: _Context) -> None:
-        if may_change(context, self._tokens, open_group=self._open_group):
-            return
-        _log.warning("group_token_refused", peer=context.peer())
-        raise NotYours("only the group's replicas may ask this, with the group's token")
+        denied = denied_change(context, self._tokens, open_group=self._open_group)
+        if denied is not None:
+            raise NotYours("only the group's replicas may ask this, with the group's token", denied)
+
+    async def _refuse(self, context: _Context, error: RiflError) -> NoReturn:
+        self._witness.audit.refused(error, context.peer)
+        await abort(context, error)
 
     async def _fail(self, context: _Context, error: OSError) -> NoReturn:
         # A failed write is never tried again: what is on the disk is not known.

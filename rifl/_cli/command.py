@@ -8,6 +8,7 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+from _rifl_ground.audit import acting
 from _rifl_ground.exits import CommandRefused, ExitCode, failed, told_exit_codes, unread
 from _rifl_ground.options import add_url, find_url
 from _rifl_ground.version import PrintVersion
@@ -177,7 +178,9 @@ def _release(store: Inspection, arguments: argparse.Namespace) -> None:
     if not arguments.yes:
         sys.stderr.write(_WARNING + "\n")
         raise CommandRefused(f"nothing was done; to forget {rpc_id} say --yes", ExitCode.USAGE)
-    if not store.release(rpc_id):
+    with acting("release", str(rpc_id)):
+        released = store.release(rpc_id)
+    if not released:
         raise CommandRefused(f"{rpc_id} has just gone", ExitCode.NOT_FOUND)
     print_value(Report(as_json=arguments.json), "released", str(rpc_id))
 
@@ -188,7 +191,9 @@ def _export(store: Inspection, arguments: argparse.Namespace) -> None:
 
 
 def _rotate_secret(store: Inspection, arguments: argparse.Namespace) -> None:
-    print_value(Report(as_json=arguments.json), "key_id", store.rotate_secret())
+    with acting("rotate_secret", "store"):
+        key_id = store.rotate_secret()
+    print_value(Report(as_json=arguments.json), "key_id", key_id)
 
 
 def _restored(store: Inspection, arguments: argparse.Namespace) -> None:
@@ -197,7 +202,9 @@ def _restored(store: Inspection, arguments: argparse.Namespace) -> None:
         raise CommandRefused(
             "nothing was done; to go on with what is there say --yes", ExitCode.USAGE
         )
-    print_value(Report(as_json=arguments.json), "store", store.restored())
+    with acting("restored", "store"):
+        new = store.restored()
+    print_value(Report(as_json=arguments.json), "store", new)
 
 
 def _accept_loss(store: Inspection, arguments: argparse.Namespace) -> None:
@@ -206,7 +213,8 @@ def _accept_loss(store: Inspection, arguments: argparse.Namespace) -> None:
         raise CommandRefused(
             "nothing was done; to serve from what is there say --yes", ExitCode.USAGE
         )
-    new = store.accept_loss(arguments.who, arguments.why)
+    with acting("accept_loss", "store", arguments.who):
+        new = store.accept_loss(arguments.who, arguments.why)
     print_value(Report(as_json=arguments.json), "store", new)
 
 
@@ -216,7 +224,8 @@ def _end_session(store: Inspection, arguments: argparse.Namespace) -> None:
         raise CommandRefused(
             f"nothing was done; to end {arguments.name!r} say --yes", ExitCode.USAGE
         )
-    ended = end_session(arguments.url, arguments.name)
+    with acting("end_session", arguments.name):
+        ended = end_session(arguments.url, arguments.name)
     if not ended:
         raise CommandRefused(f"no session {arguments.name!r} is open", ExitCode.NOT_FOUND)
     print_value(Report(as_json=arguments.json), "ended", " ".join(map(str, ended)))

@@ -12,6 +12,7 @@ import asyncio
 import math
 import signal
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import grpc.aio
@@ -27,6 +28,7 @@ from lease_server._sessions import SessionsFrom
 from lease_server._shared_authority import SharedAuthority
 from lease_server._storage import SharedLeaseStorage
 from rifl._grpc.aio_entrance import AioEntrance
+from rifl._grpc.audit import CallerAudit
 from rifl._leases.openers import session_openers
 from rifl._leases.requests import GrantTerms
 from rifl._leases.service import add_lease_service
@@ -74,6 +76,7 @@ def add_lease_server(commands: Any) -> None:
         metavar="NAME",
         help="what of its certificate a caller's token is bound to; the same as of the servers",
     )
+    parser.add_argument("--metrics", metavar="HOST:PORT", help="Prometheus metrics over HTTP")
     parser.set_defaults(run=serve_leases)
 
 
@@ -95,8 +98,12 @@ def serve_leases(arguments: argparse.Namespace) -> ExitCode:
     except Exception as error:  # noqa: BLE001 - whatever a store finds wrong, one line says it
         return failed(_PROGRAM, error)
     try:
-        asyncio.run(_serve(arguments, authority, certificate))
-    except (RiflError, OSError, ValueError, RuntimeError) as error:
+        audit, end_metrics = _audit(arguments.metrics)
+        try:
+            asyncio.run(_serve(arguments, authority, certificate, audit))
+        finally:
+            end_metrics()
+    except (RiflError, ImportError, OSError, ValueError, RuntimeError) as error:
         return failed(_PROGRAM, error)
     finally:
         close = getattr(storage, "close", None)
@@ -114,8 +121,22 @@ def _open_storage(url: str) -> SharedLeaseStorage:
     return open_lease_storage(url)
 
 
+def _audit(metrics: str | None) -> tuple[CallerAudit, Callable[[], None]]:
+    """Return what is told of refused callers, and what ends the metrics that count them."""
+    if metrics is None:
+        return CallerAudit(), lambda: None
+    from _rifl_ground.scraping import serve_metrics
+    from rifl.metrics import PrometheusObserver
+
+    end = serve_metrics(metrics)
+    return CallerAudit(PrometheusObserver().caller_refused), end
+
+
 async def _serve(
-    arguments: argparse.Namespace, authority: SharedAuthority, certificate: ServedCertificate
+    arguments: argparse.Namespace,
+    authority: SharedAuthority,
+    certificate: ServedCertificate,
+    audit: CallerAudit,
 ) -> None:
     server = grpc.aio.server(options=OWN_SERVER_OPTIONS)
     AioEntrance().guard(server)
@@ -125,6 +146,7 @@ async def _serve(
         deduplicated=arguments.deduplicated,
         sessions_from=arguments.sessions_from,
         peer_property=arguments.peer_property,
+        audit=audit,
     )
     host = arguments.listen.rpartition(":")[0]
     stop = asyncio.Event()

@@ -6,5 +6,5 @@
 - ``pool``: a server's threads.
 - ``entrance``, ``aio_entrance``: where calls wait for their message, in no other's way;
   ``waiting``: which of them goes, ``ended_calls``: its event.
-- ``shares``: of what callers may keep open.
+- ``shares``: of what callers may keep open; ``audit``: those that are not let in.
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from _rifl_ground.refusals import Denied
 from lease_server._session_secret import check_secret, not_yours, verifier
 from lease_server._sessions import SessionsFrom
 from rifl._grpc.certificates import name_of
@@ -43,19 +44,21 @@ class SessionOpeners:
             if self._names is not None and self._names.isdisjoint(values_of(peer)):
                 raise NotYours(
                     "the session is not yours: only certificates that sessions_from names open "
-                    "sessions here"
+                    "sessions here",
+                    Denied("certificate", "unlisted"),
                 )
             return b""
         if self._without is SessionsFrom.PEERS:
             raise NotYours(
                 "the session is not yours: sessions_from lets callers with a certificate open "
-                "sessions here, and no others"
+                "sessions here, and no others",
+                Denied("certificate", "missing"),
             )
         if secret:
             check_secret(secret)
             return verifier(secret, name)
         if self._without is not SessionsFrom.ANYONE:
-            raise not_yours()
+            raise not_yours("missing")
         return b""
 
 

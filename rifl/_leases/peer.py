@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
+from _rifl_ground.refusals import Denied
 from rifl._grpc.certificates import CERTIFIED, NOT_SHOWN, names_of
 from rifl.core._shared.errors import NotYours
 
@@ -44,7 +45,10 @@ def peer_of(context: PeerContext, identity_property: str | None = None) -> bytes
     # A certificate without a common name has an empty one.
     values = sorted(value for value in identities if value not in (b"", NOT_SHOWN))
     if not values:
-        raise NotYours(f"the peer's certificate has no {key} that gRPC shows")
+        raise NotYours(
+            f"the peer's certificate has no {key} that gRPC shows",
+            Denied("certificate", "unnamed"),
+        )
     parts = [key.encode(), *values]
     # Lengths in front, so that no two lists of names read the same.
     return b"".join(len(part).to_bytes(4, "big") + part for part in parts)

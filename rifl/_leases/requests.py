@@ -6,7 +6,7 @@ so that garbage gets a typed error instead of gRPC's INTERNAL.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -16,6 +16,7 @@ from _rifl_ground.parsing import parse
 from lease_server._authority import Authority, Beat
 from lease_server._sessions import SessionsFrom
 from lease_server.v1 import lease_server_pb2 as pb
+from rifl._grpc.audit import CallerAudit
 from rifl._leases.openers import SessionOpeners
 from rifl.core._shared.errors import BadHeader, RiflError
 from rifl.core._shared.identity import ALSO_AT_MOST, DEFAULT_WINDOW
@@ -26,6 +27,7 @@ from rifl.core._shared.reasons import LOST_REASONS
 _VERDICTS = LOST_REASONS | {BadHeader.reason}
 
 _M = TypeVar("_M", bound=Message)
+Whence = Callable[[], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +70,13 @@ class LeaseRequests:
         authority: Authority,
         terms: GrantTerms,
         openers: SessionOpeners = SessionOpeners(SessionsFrom.SECRET),  # noqa: B008 - immutable
+        audit: CallerAudit | None = None,
     ) -> None:
-        """Answer from ``authority``; grants say ``terms``."""
+        """Answer from ``authority``; grants say ``terms``.
+
+        ``audit``: is told of refusals that are answered; of those that are raised by the shell.
+        """
+        self.audit = audit or CallerAudit()
         self._openers = openers
         self._authority = authority
         self._terms = terms
@@ -91,24 +98,27 @@ class LeaseRequests:
             store=self._authority.store,
         ).SerializeToString()
 
-    def renew(self, raw: bytes, peer: bytes) -> bytes:
-        """RenewRequest to RenewReply; a refusal is raised, unless there were several to renew."""
-        return self._renew(_parse(pb.RenewRequest, raw), peer).SerializeToString()
+    def renew(self, raw: bytes, peer: bytes, whence: Whence = str) -> bytes:
+        """RenewRequest to RenewReply; a refusal is raised, unless there were several to renew.
 
-    def _renew(self, request: pb.RenewRequest, peer: bytes) -> pb.RenewReply:
+        ``whence``: gRPC's ``context.peer``.
+        """
+        return self._renew(_parse(pb.RenewRequest, raw), peer, whence).SerializeToString()
+
+    def _renew(self, request: pb.RenewRequest, peer: bytes, whence: Whence) -> pb.RenewReply:
         if request.also:
-            return self._renew_all(request, peer)
+            return self._renew_all(request, peer, whence)
         self._authority.check_store(request.client_id, request.store)
         token = self._authority.heartbeat(request.client_id, request.token, peer)
         return self._renewed(request.client_id, token)
 
-    def _renew_all(self, request: pb.RenewRequest, peer: bytes) -> pb.RenewReply:
+    def _renew_all(self, request: pb.RenewRequest, peer: bytes, whence: Whence) -> pb.RenewReply:
         # Each with its own verdict, the first one's too. What is beyond the bound, or was not
         # reached before the storage was lost, is not answered: its client asks again.
         asked = [request, *request.also[:ALSO_AT_MOST]]
         beats = [Beat(each.client_id, each.token, each.store) for each in asked]
         replies = [
-            pb.RenewReply(client_id=beat.client_id, refused=answer.reason)
+            self._refused(beat.client_id, answer, whence)
             if isinstance(answer, RiflError)
             else self._renewed(beat.client_id, answer)
             for beat, answer in zip(beats, self._authority.heartbeats(beats, peer), strict=False)
@@ -123,7 +133,11 @@ class LeaseRequests:
             token=token,
         )
 
-    def keep_alive(self, raw: bytes, peer: bytes) -> tuple[bytes, int, bool]:
+    def _refused(self, client_id: int, error: RiflError, whence: Whence) -> pb.RenewReply:
+        self.audit.refused(error, whence)
+        return pb.RenewReply(client_id=client_id, refused=error.reason)
+
+    def keep_alive(self, raw: bytes, peer: bytes, whence: Whence = str) -> tuple[bytes, int, bool]:
         """RenewRequest to RenewReply, how many were refused, and whether any was not.
 
         Raises the RiflError if it says something of this server, and nothing of the lease.
@@ -131,11 +145,11 @@ class LeaseRequests:
         request = pb.RenewRequest()
         try:
             request = _parse(pb.RenewRequest, raw)
-            reply = self._renew(request, peer)
+            reply = self._renew(request, peer, whence)
         except RiflError as error:
             if error.reason not in _VERDICTS:
                 raise
-            reply = pb.RenewReply(client_id=request.client_id, refused=error.reason)
+            reply = self._refused(request.client_id, error, whence)
         refused = [bool(each.refused) for each in (reply, *reply.also)]
         return reply.SerializeToString(), sum(refused), not all(refused)
 

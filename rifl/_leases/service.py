@@ -17,6 +17,7 @@ from lease_server._authority import Authority
 from lease_server._errors import StorageUnavailable, TooManyClients, TooManyRefusals
 from lease_server._sessions import SessionsFrom
 from lease_server.v1 import lease_server_pb2 as pb
+from rifl._grpc.audit import CallerAudit
 from rifl._grpc.entrance import MESSAGE_S, EnteredService, ServiceThreads, entrance_of
 from rifl._grpc.raw import RawAnswer, answer_data
 from rifl._grpc.shares import Shares
@@ -66,6 +67,7 @@ def add_lease_service(
     path: str = "",
     sessions_from: SessionOpeners | SessionsFrom | str | Collection[str] = SessionsFrom.SECRET,
     message_s: float = MESSAGE_S,
+    audit: CallerAudit | None = None,
 ) -> None:
     """Serve ``lease_server.v1.LeaseServer`` from ``authority`` on this server.
 
@@ -90,7 +92,8 @@ def add_lease_service(
     service alone.
 
     ``path``: what clients load to send their calls by (see ``GrantReply``).
-    ``sessions_from``: who may open sessions (see ``SessionOpeners``).
+    ``sessions_from``: who may open sessions (see ``SessionOpeners``). ``audit``: is told of
+    callers that are not let in (None: one of this service alone).
 
     Refusals carry rich error details. Raises TypeError for anything that is neither
     kind of server, ValueError for a malformed pattern or window.
@@ -99,15 +102,16 @@ def add_lease_service(
         deduplicated=deduplicated, not_deduplicated=not_deduplicated, window=window, path=path
     )
     openers = SessionOpeners.of(sessions_from)
+    audit = audit or CallerAudit()
     if isinstance(server, grpc.aio.Server):
         terms = terms.with_heartbeat(pb.HEARTBEAT_STREAM)
-        requests = LeaseRequests(authority, terms, openers)
+        requests = LeaseRequests(authority, terms, openers, audit)
         pool = executor or ThreadPoolExecutor(_STORAGE_THREADS, "lease-storage")
         streams = Shares(max_streams, max_streams_per_peer)
         handlers = _AioShell(requests, peer_property, streams, pool).handlers()
     elif isinstance(server, grpc.Server):
         terms = terms.with_heartbeat(pb.HEARTBEAT_UNARY)
-        requests = LeaseRequests(authority, terms, openers)
+        requests = LeaseRequests(authority, terms, openers, audit)
         handlers = _sync_handlers(server, requests, peer_property, executor, message_s)
         server.add_generic_rpc_handlers((EnteredService(SERVICE_NAME, handlers),))
         return
@@ -139,13 +143,18 @@ def _sync_handlers(
     renewals = ServiceThreads("lease-renewals", _STORAGE_THREADS if requests.blocks else 1)
 
     def handler(
-        answer: _Answer, threads: ServiceThreads = storage, *, sourced: bool = False
+        answer: _Answer,
+        threads: ServiceThreads = storage,
+        *,
+        sourced: bool = False,
+        several: bool = False,
     ) -> Any:
         def behave(raw: bytes, context: grpc.ServicerContext) -> RawAnswer:
             try:
-                where = (source_of(context.peer()),) if sourced else ()
+                where = _where(context, sourced, several)
                 return RawAnswer(answer(raw, peer_of(context, peer_property), *where))
             except RiflError as error:
+                requests.audit.refused(error, context.peer)
                 context.abort_with_status(status_of(error))
 
         return entrance.handler(
@@ -155,7 +164,7 @@ def _sync_handlers(
     # KeepAlive is left out: gRPC then answers UNIMPLEMENTED without a pool thread.
     return {
         "Grant": handler(requests.grant),
-        "Renew": handler(requests.renew, renewals),
+        "Renew": handler(requests.renew, renewals, several=True),
         "Release": handler(requests.release, renewals),
         "OpenSession": handler(requests.open_session, sourced=True),
         "CloseSession": handler(requests.close_session),
@@ -181,23 +190,31 @@ class _AioShell:
         requests = self._requests
         return {
             "Grant": self._unary(requests.grant, blocking=True),
-            "Renew": self._unary(requests.renew, blocking=requests.blocks),
+            "Renew": self._unary(requests.renew, blocking=requests.blocks, several=True),
             "KeepAlive": grpc.stream_stream_rpc_method_handler(self._keep_alive),
             "Release": self._unary(requests.release, blocking=requests.blocks),
             "OpenSession": self._unary(requests.open_session, blocking=True, sourced=True),
             "CloseSession": self._unary(requests.close_session, blocking=True),
         }
 
-    def _unary(self, answer: _Answer, *, blocking: bool = False, sourced: bool = False) -> Any:
+    def _unary(
+        self,
+        answer: _Answer,
+        *,
+        blocking: bool = False,
+        sourced: bool = False,
+        several: bool = False,
+    ) -> Any:
         async def behave(raw: bytes, context: _AioContext) -> bytes:
             try:
                 peer = peer_of(context, self._peer_property)
-                where = (source_of(context.peer()),) if sourced else ()
+                where = _where(context, sourced, several)
                 if blocking:
                     loop = asyncio.get_running_loop()
                     return await loop.run_in_executor(self._executor, answer, raw, peer, *where)
                 return answer(raw, peer, *where)
             except RiflError as error:
+                self._requests.audit.refused(error, context.peer)
                 await _abort(context, error)
 
         return grpc.unary_unary_rpc_method_handler(behave)
@@ -222,10 +239,10 @@ class _AioShell:
             while raw is not grpc.aio.EOF:
                 if self._requests.blocks:
                     reply, refused, renewed = await asyncio.get_running_loop().run_in_executor(
-                        self._executor, self._requests.keep_alive, raw, peer
+                        self._executor, self._requests.keep_alive, raw, peer, context.peer
                     )
                 else:
-                    reply, refused, renewed = self._requests.keep_alive(raw, peer)
+                    reply, refused, renewed = self._requests.keep_alive(raw, peer, context.peer)
                 await context.write(reply)
                 refusals += refused
                 good = good or renewed
@@ -236,13 +253,19 @@ class _AioShell:
                     raise TooManyRefusals("too many renewals of this stream were refused")
                 raw = await read()
         except RiflError as error:
+            self._requests.audit.refused(error, context.peer)
             # Unavailable: it is this server's state, and not the peer's doing.
-            if error.code_name != StoreUnavailable.code_name:
+            if error.denied is None and error.code_name != StoreUnavailable.code_name:
                 _log.warning("heartbeat_stream_refused", peer=context.peer(), reason=error.reason)
             await _abort(context, error)
         finally:
             if whose is not None:
                 self._streams.leave(whose)
+
+
+def _where(context: Any, sourced: bool, several: bool) -> tuple[Any, ...]:
+    """Return what else a method needs of its call; ``several``: it refuses some and goes on."""
+    return (source_of(context.peer()),) if sourced else (context.peer,) if several else ()
 
 
 async def _abort(context: _AioContext, error: RiflError) -> NoReturn:

@@ -7,8 +7,10 @@ import hmac
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from _rifl_ground.refusals import Denied
 from lease_server import Authority
 from lease_server._tokens import peer_bound
+from rifl._grpc.audit import CallerAudit
 from rifl._grpc.source import source_of
 from rifl._leases.peer import peer_of
 from rifl._server.reply import Replies
@@ -69,6 +71,8 @@ class CallEngine:
         self.max_waiters = bounds.max_waiters or 0
         self._peer_property = peer_property
         self.replies = Replies(observer)
+        # Of calls, and of our own services on the same servers.
+        self.audit = CallerAudit(None if observer is None else observer.caller_refused)
         # How many duplicates wait, one entry for each shell.
         self.waiting: list[Callable[[], int]] = []
         self.keys_from = keys_from
@@ -170,12 +174,17 @@ class CallEngine:
             raise BadHeader(
                 f"{method} takes calls with an identity only: by rifl.connect, or a key"
             )
-        peer = peer_of(context, self._peer_property)
-        if not peer and self.keys_from is not KeysFrom.ANYONE:
-            raise NotYours(
-                "a key needs an authenticated peer: in one namespace for all, anyone could read "
-                "another's answers; the server may allow it by keys_from"
-            )
+        try:
+            peer = peer_of(context, self._peer_property)
+            if not peer and self.keys_from is not KeysFrom.ANYONE:
+                raise NotYours(
+                    "a key needs an authenticated peer: in one namespace for all, anyone could "
+                    "read another's answers; the server may allow it by keys_from",
+                    Denied("certificate", "missing"),
+                )
+        except NotYours as error:
+            self.audit.refused(error, context.peer)
+            raise
         call = Call(
             namespace_id(peer, scope),
             b"",
@@ -220,6 +229,7 @@ class CallEngine:
             self.authority.check(call.client_id, token, call.peer)
         except RiflError as error:
             error.arrival = call
+            self.audit.refused(error, context.peer)
             raise
 
     def wait_limit_s(self, remaining_s: float | None) -> float:

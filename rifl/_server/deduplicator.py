@@ -15,6 +15,7 @@ import grpc
 import grpc.aio
 from google.protobuf.descriptor import ServiceDescriptor
 
+from _rifl_ground.audit import acting
 from _rifl_ground.log import get_logger
 from _rifl_ground.owned_lock import OwnedLock
 from _rifl_ground.threads import in_thread
@@ -234,6 +235,7 @@ class Deduplicator:
             peer_property=self._peer_property,
             sessions_from=self._sessions_from,
             message_s=self._bounds.max_message_s,
+            audit=self._engine.audit,
         )
         add_outcomes_service(server, self._engine, self._interceptors.aio.shell)
 
@@ -272,7 +274,8 @@ class Deduplicator:
         terms: only two secrets are kept. Blocks on the store; raises
         ``lease_server.StorageUnavailable``.
         """
-        self._authority.rotate_secret()
+        with acting("rotate_secret", "store"):
+            self._authority.rotate_secret()
 
     def end_session(self, name: str) -> list[int]:
         """End all open sessions of a name; return their ids.
@@ -281,7 +284,8 @@ class Deduplicator:
         session with those below it. The name is refused afterwards, as that of each session
         that was closed. Blocks on the store; raises ``lease_server.StorageUnavailable``.
         """
-        return self._authority.end_session(name)
+        with acting("end_session", name):
+            return self._authority.end_session(name)
 
     def statistics(self) -> Statistics:
         """Count what is held now, without blocking calls. Any thread."""

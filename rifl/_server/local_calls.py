@@ -25,6 +25,7 @@ from _rifl_ground.counting import Counts, counts
 from _rifl_ground.log import get_logger
 from _rifl_ground.loops import tell_loop
 from _rifl_ground.refusals import caller_text
+from rifl._grpc.audit import CallerAudit
 from rifl._server import aio, sync
 from rifl._server.call_engine import CallEngine
 from rifl._server.context import noted_of
@@ -124,6 +125,11 @@ class LocalCalls:
         for method in methods:
             self._engine.policies.add(method, None)
         self._interceptors.host(server, methods)
+
+    @property
+    def audit(self) -> CallerAudit:
+        """Is told of callers that are not let in."""
+        return self._engine.audit
 
     @property
     def max_message_s(self) -> float:

@@ -47,7 +47,6 @@ _BUGS = frozenset(
     for error in (
         errors.BadHeader,
         errors.NotRecorded,
-        errors.NotYours,
         errors.PayloadMismatch,
         errors.ResponseTooLarge,
         errors.StaleRpc,

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from typing import Any, NamedTuple
 
+from _rifl_ground.audit import acted
 from rifl._stores.codec import RecordCodec
 from rifl._stores.errors import StoreLocked
 from rifl._stores.inspection import CallRow, Inspection
@@ -124,6 +125,21 @@ def settle(store: Inspection, rpc_id: RpcId, settlement: Settlement) -> Settled:
     Raises ``StoreLocked`` where a process that may live runs the call, or would not notice
     that it is forgotten (a SQLite store's owner).
     """
+    verb = "settle_executed" if settlement.executed else "settle_not_executed"
+    try:
+        found = _settle(store, rpc_id, settlement)
+    except StoreLocked:
+        # Nothing was done.
+        raise
+    except Exception as error:
+        acted(settlement.who, verb, str(rpc_id), error)
+        raise
+    if found is not Settled.ANSWERED:
+        acted(settlement.who, verb, str(rpc_id))
+    return found
+
+
+def _settle(store: Inspection, rpc_id: RpcId, settlement: Settlement) -> Settled:
     call = store.call(rpc_id)
     note = json.dumps(settlement.note())
     if call is None:

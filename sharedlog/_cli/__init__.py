@@ -8,6 +8,7 @@
 - ``querying``: queries of Spark, what they committed and have read.
 - ``serving``: a log over gRPC.
 - ``playing``: a log into gRPC services; ``letters``: the messages that were given up.
+- ``audited``: what commands change, as the audit is told.
 - ``shown``: prints messages, tables and progress; ``given``: reads times and durations.
 """
 

@@ -13,6 +13,7 @@ from _rifl_ground.exits import CommandRefused, ExitCode, failed, unread
 from _rifl_ground.options import find_url
 from sharedlog._cli import operating
 from sharedlog._cli.arguments import parsed
+from sharedlog._cli.audited import told_audit
 from sharedlog._core.errors import (
     CheckpointWentBack,
     CorruptLog,
@@ -54,11 +55,12 @@ def main(argv: list[str] | None = None) -> int:
     try:
         with _terminable():
             find_url(arguments)
-            if arguments.opens:
-                with _opened(arguments) as log:
-                    code: int = arguments.run(log, arguments)
-            else:
-                code = arguments.run(arguments)
+            with told_audit(arguments):
+                if arguments.opens:
+                    with _opened(arguments) as log:
+                        code: int = arguments.run(log, arguments)
+                else:
+                    code = arguments.run(arguments)
             sys.stdout.flush()
             return code
     except CommandRefused as error:

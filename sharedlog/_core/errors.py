@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from _rifl_ground.refusals import Denied
+
 __all__ = [
     "AlreadyCommitted",
     "AnswerGone",
@@ -52,6 +54,8 @@ class LogError(Exception):
     appended: bool | None = False
     # Told to clients in place of a message that may name the server's engine, files and addresses.
     told: str = ""
+    # On a server: what a caller lacks who is not let in.
+    denied: Denied | None = None
 
 
 class InvalidRequest(LogError, ValueError):
@@ -440,3 +444,7 @@ class NotAllowed(LogError):
 
     Ask for the right: docs/how-to/log-operations.md#serve-a-log.
     """
+
+    def __init__(self, message: str = "", denied: Denied | None = None) -> None:
+        super().__init__(message)
+        self.denied = denied

@@ -87,5 +87,11 @@ class LogObserver:
     def refused(self, log: str, reason: str) -> None:
         """A message or a transaction got an error; ``reason``: the name of its class."""
 
+    def caller_refused(self, log: str, kind: str, reason: str) -> None:
+        """The log's server did not let a caller in: what it has to show is missing, or wrong.
+
+        ``kind``: such as "log_token"; or "right", of which ``reason`` says which one it lacks.
+        """
+
     def delivered(self, log: str, stream: str, messages: int, waited_s: float | None) -> None:
         """A follower got so many messages, ``waited_s`` after it had none; None: without a wait."""

@@ -54,6 +54,10 @@ class LogObservers:
         """Tell the observers of an error, by the name of its class."""
         self._each("refused", self.log, type(error).__name__)
 
+    def caller_refused(self, kind: str, reason: str) -> None:
+        """Tell the observers of a caller that the log's server did not let in."""
+        self._each("caller_refused", self.log, kind, reason)
+
     def delivered(self, stream: str, messages: int, waited_s: float | None) -> None:
         """Tell the observers that a follower got messages."""
         self._each("delivered", self.log, stream, messages, waited_s)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 
+from _rifl_ground.audit import acted
 from _rifl_ground.log import get_logger
 from sharedlog._core.duty import Duty
 from sharedlog._core.errors import (
@@ -23,7 +24,7 @@ from sharedlog._core.player.failing import Suspended, Why
 from sharedlog._core.player.feeder import FeederBounds
 from sharedlog._core.player.holding import move_holds
 from sharedlog._core.player.observer import TargetReport
-from sharedlog._core.player.rows import TargetState, Wish, all_told, tell, wishes
+from sharedlog._core.player.rows import TargetState, Wish, all_told, row_key, tell, wishes
 from sharedlog._log.place import Place
 from sharedlog._player.course import Course
 from sharedlog._player.declared import PlayerSettings
@@ -215,7 +216,8 @@ class Leading:
             course.apply(self._wishes.get(name, Wish()))
             if course.hold_name != before:
                 with suppress(LogError):
-                    await self._log.once(forget(before))
+                    if await self._log.once(forget(before)):
+                        self._removed(before)
 
     async def _operate(self) -> None:
         while True:
@@ -247,12 +249,17 @@ class Leading:
                     fence = self.fence
                     if changed and fence is not None:
                         await self._log.once(tell(self._settings.name, changed, fence))
+                        for name in (name for name, each in changed.items() if each is None):
+                            self._removed(row_key(self._settings.name, "told", name))
                         told |= changed
             except Fenced:
                 # The next beat says so.
                 continue
             except LogError as error:
                 _log.warning("player_cannot_tell", log=self._place.name, error=str(error))
+
+    def _removed(self, what: str) -> None:
+        acted(f"player {self._settings.name} of {self._outside.process}", "remove", what)
 
     async def _tell(self, name: str) -> None:
         """Have what is known of a target be durable; raises ``LogError``."""

@@ -4,6 +4,7 @@
   ``appends``: what may be in an append, and its rule; ``followers``: the streams that are followed;
   ``tail``: who waits for an append.
 - ``steps``: those of players, whose rules run where they are.
+- ``audited``: what operators and players change, as the audit is told.
 - ``access``: who may do what; ``quotas``: how much of it; ``settings``: both, of a file.
 - ``requests``: what came, as the rules take it, or why it cannot be.
 """

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple, Protocol
 
+from _rifl_ground.refusals import Denied
 from rifl._grpc.certificates import names_of
 from rifl._grpc.source import source_of
 from sharedlog._core.errors import NotAllowed
@@ -58,35 +59,35 @@ class Caller(NamedTuple):
     def check_publish(self, stream: str) -> None:
         """Raise ``NotAllowed`` unless it may publish to a stream."""
         if not self.may_publish(stream):
-            raise NotAllowed(f"{self.name} may not publish to {stream!r}")
+            raise _lacks("publish", f"{self.name} may not publish to {stream!r}")
 
     def check_follow(self, stream: str) -> None:
         """Raise ``NotAllowed`` unless it may read a stream."""
         if not self.may_follow(stream):
-            raise NotAllowed(f"{self.name} may not follow {stream!r}")
+            raise _lacks("follow", f"{self.name} may not follow {stream!r}")
 
     def check_name(self, name: str) -> None:
         """Raise ``NotAllowed`` unless the name of a producer, hold or fence is for it."""
         kind, owner = owner_of(name)
         if not self.admin and not _named(owner, [each.owners(kind) for each in self.entries or ()]):
-            raise NotAllowed(f"the name {name[:200]!r} is not for {self.name}")
+            raise _lacks("name", f"the name {name[:200]!r} is not for {self.name}")
 
     def check_admin(self) -> None:
         """Raise ``NotAllowed`` unless it may administer the log."""
         if not self.admin:
-            raise NotAllowed(f"{self.name} may not administer the log")
+            raise _lacks("admin", f"{self.name} may not administer the log")
 
     def check_player(self, name: str) -> None:
         """Raise ``NotAllowed`` unless it may be, or operate, the player of this name; "": all."""
         if not name:
             self.check_admin()
         elif not self.admin and not _named(name, [each.play for each in self.entries or ()]):
-            raise NotAllowed(f"the player {name[:200]!r} is not for {self.name}")
+            raise _lacks("play", f"the player {name[:200]!r} is not for {self.name}")
 
     def check_publisher(self) -> None:
         """Raise ``NotAllowed`` for who may publish nothing at all."""
         if not self.admin and not any(each.publish for each in self.entries or ()):
-            raise NotAllowed(f"{self.name} may publish nothing")
+            raise _lacks("publish", f"{self.name} may publish nothing")
 
 
 class Access:
@@ -108,13 +109,19 @@ class Access:
         """
         peers = names_of(context.auth_context())
         if peers == ():
-            raise NotAllowed("the certificate has no name that gRPC shows: give it a DNS name")
+            raise NotAllowed(
+                "the certificate has no name that gRPC shows: give it a DNS name",
+                Denied("certificate", "unnamed"),
+            )
         allow, tokens = self._known
         token = None
         if tokens is not None:
             token = _token(tokens, context.invocation_metadata() or ())
             if token is None and not peers:
-                raise NotAllowed("a token of this server's is asked for, and none was shown")
+                raise NotAllowed(
+                    "a token of this server's is asked for, and none was shown",
+                    Denied("log_token", "missing"),
+                )
         # Quoted, so that no two lists of names read the same.
         name = token or shlex.join(peers or ()) or source_of(context.peer())
         if allow is None:
@@ -134,8 +141,12 @@ def _token(tokens: Mapping[str, bytes], metadata: Iterable[tuple[str, str | byte
             for name, token in tokens.items():
                 if hmac.compare_digest(token, shown):
                     return name
-            raise NotAllowed("the token is unknown to this server")
+            raise NotAllowed("the token is unknown to this server", Denied("log_token", "wrong"))
     return None
+
+
+def _lacks(right: str, text: str) -> NotAllowed:
+    return NotAllowed(text, Denied("right", right))
 
 
 def _named(name: str, patterns: Iterable[Iterable[str]]) -> bool:

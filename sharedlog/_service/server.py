@@ -21,6 +21,7 @@ from _rifl_ground.seldom import SeldomLog
 from _rifl_ground.texts import hides
 from _rifl_ground.threads import in_thread
 from rifl._grpc.aio_entrance import AioEntrance
+from rifl._grpc.audit import CallerAudit
 from rifl._grpc.entrance import WAITING
 from rifl._server.health import WATCHES, HealthStatus, add_reflection
 from sharedlog._core.errors import InvalidRequest, LogError, LogUnavailable, QuotaExceeded
@@ -28,6 +29,7 @@ from sharedlog._log.log import Log
 from sharedlog._log.place import Place
 from sharedlog._service.access import Access, Caller
 from sharedlog._service.answers import Answer, Answers
+from sharedlog._service.audited import audited
 from sharedlog._service.followers import Followers
 from sharedlog._service.quotas import Quotas
 from sharedlog._service.settings import ServerSettings
@@ -77,6 +79,8 @@ class LogServer:
         self._place = place
         limits = options.settings.limits
         self._access = Access(options.settings, options.tokens)
+        observers = place.observers
+        self._audit = CallerAudit(None if observers is None else observers.caller_refused)
         self._quotas = Quotas(limits, time.monotonic)
         self._tail = Tail(place.engine, self._answering)
         self._answers = Answers(log, place, self._quotas, self._tail)
@@ -151,6 +155,7 @@ class LogServer:
         try:
             self._access.caller(context)
         except LogError as error:
+            self._audit.refused(error, context.peer)
             return refusal_of(error)
         return None
 
@@ -164,7 +169,8 @@ class LogServer:
         described = pb.DESCRIPTOR.services_by_name["Log"].methods_by_name
         for name, answer in self._answers.methods.items():
             kind = getattr(pb, described[name].input_type.name)
-            behavior = self._unary(kind, answer, checked=name != "Describe")
+            told = audited(self._audit, name, answer)
+            behavior = self._unary(kind, told, checked=name != "Describe")
             handlers[name] = _handler(grpc.stream_unary_rpc_method_handler, behavior)
         for name, stream in (("Read", self._followers.read), ("Follow", self._followers.follow)):
             kind = getattr(pb, described[name].input_type.name)
@@ -178,7 +184,9 @@ class LogServer:
             name: _handler(
                 grpc.stream_unary_rpc_method_handler,
                 self._unary(
-                    getattr(steps_pb2, described[name].input_type.name), answer, checked=True
+                    getattr(steps_pb2, described[name].input_type.name),
+                    audited(self._audit, name, answer),
+                    checked=True,
                 ),
             )
             for name, answer in self._steps.methods.items()
@@ -244,6 +252,7 @@ class LogServer:
             refused = LogUnavailable("the server failed: its events say why")
             refused.told = ""
         _causes.cause(refused)
+        self._audit.refused(refused, context.peer)
         return await context.abort(*refusal_of(refused))
 
 

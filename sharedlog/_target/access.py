@@ -6,6 +6,7 @@ import hmac
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+from _rifl_ground.refusals import Denied
 from rifl._grpc.certificates import name_of, names_of
 from sharedlog._core.errors import InvalidRequest, NotAllowed
 from sharedlog._wire.methods import TOKEN_KEY, TOKEN_PREFIX
@@ -45,15 +46,25 @@ class PlayerAccess:
         """Raise ``NotAllowed`` unless who calls may deliver: by its token, or by its name."""
         if self.is_open:
             return
-        if self._peers and not self._peers.isdisjoint(names_of(context.auth_context()) or ()):
+        names = names_of(context.auth_context()) if self._peers else None
+        if self._peers and not self._peers.isdisjoint(names or ()):
             return
-        if self._shows_token(context.invocation_metadata() or ()):
+        shows = self._shows_token(context.invocation_metadata() or ())
+        if shows:
             return
-        raise NotAllowed("this target does not accept this player's token or certificate")
+        raise NotAllowed(
+            "this target does not accept this player's token or certificate",
+            Denied("target_token", "wrong")
+            if shows is False
+            else Denied("certificate", "unlisted")
+            if names is not None
+            else Denied("target_token" if self._tokens else "certificate", "missing"),
+        )
 
-    def _shows_token(self, metadata: Iterable[tuple[str, str | bytes]]) -> bool:
+    def _shows_token(self, metadata: Iterable[tuple[str, str | bytes]]) -> bool | None:
+        """Return whether a token that is shown is one of these; None: none is shown."""
         for key, value in metadata:
             if key == TOKEN_KEY and isinstance(value, str) and value.startswith(TOKEN_PREFIX):
                 shown = value.removeprefix(TOKEN_PREFIX).encode()
                 return any(hmac.compare_digest(each, shown) for each in self._tokens)
-        return False
+        return None

@@ -65,6 +65,7 @@ class AioTarget:
                 self.target.access.check(context)
                 return await answer(data, context)
             except (LogError, TargetUnavailable) as error:
+                self.target.calls.audit.refused(error, context.peer)
                 await context.abort(*refusal_of(known(error)))
                 return None
 

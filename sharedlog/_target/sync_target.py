@@ -109,6 +109,7 @@ class SyncTarget:
                 self._target.access.check(context)
                 return answer(data, context)
             except (LogError, TargetUnavailable) as error:
+                self._target.calls.audit.refused(error, context.peer)
                 refusal = refusal_of(known(error))
                 context.set_trailing_metadata(refusal.trailing_metadata)
                 context.set_code(refusal.code)

@@ -54,6 +54,11 @@ class PrometheusLogObserver(LogObserver):
         self._refused = counter(
             "refused", "Messages and transactions that got an error, by its name.", "reason"
         )
+        self._callers = counter(
+            "callers_refused",
+            "Tokens, certificates and rights that a served log's callers lacked.",
+            *("kind", "reason"),
+        )
         self._delivered = counter(
             "delivered", "Messages that followers of this process got.", "stream"
         )
@@ -90,6 +95,10 @@ class PrometheusLogObserver(LogObserver):
     def refused(self, log: str, reason: str) -> None:
         """Count a message or a transaction that has an error."""
         self._refused.labels(log, reason).inc()
+
+    def caller_refused(self, log: str, kind: str, reason: str) -> None:
+        """Count a caller that was not let in."""
+        self._callers.labels(log, kind, reason).inc()
 
     def delivered(self, log: str, stream: str, messages: int, waited_s: float | None) -> None:
         """Count a follower's messages."""

@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import grpc
@@ -12,6 +13,7 @@ import trustme
 from lease_server.v1 import lease_server_pb2 as pb
 from rifl._grpc.entrance import WAITING
 from tests.helpers.half_open import half_open
+from tests.helpers.ports import free_port
 from tests.helpers.waiting import until
 from tests.stores.redis.servers import RedisServer
 
@@ -40,7 +42,9 @@ def start(*arguments):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_serves_and_stops_cleanly(number, redis):
     """It prints its address, grants, streams, sweeps, and a signal ends it with 0 (§5)."""
-    process = start("--store", redis.url(), "--term-s", "0.2", "--deduplicated", "/a.B/*")
+    metrics = f"127.0.0.1:{free_port()}"
+    more = ("--deduplicated", "/a.B/*", "--metrics", metrics)
+    process = start("--store", redis.url(), "--term-s", "0.2", *more)
     try:
         target = process.stdout.readline().strip()
         with grpc.insecure_channel(target) as channel:
@@ -56,6 +60,9 @@ def test_it_serves_and_stops_cleanly(number, redis):
             )
             other = pb.RenewRequest(client_id=grant.client_id, token=b"x").SerializeToString()
             assert [reply.refused for reply in beat(iter([other]), timeout=20)] == ["NOT_YOURS"]
+            with urllib.request.urlopen(f"http://{metrics}/metrics", timeout=20) as page:
+                counted = 'callers_refused_total{kind="client_token",reason="wrong"} 1.0'
+                assert counted in page.read().decode()
             # More half-open calls than wait: the oldest of them makes room.
             with half_open(target, {"127.0.1.1": [PREFIX + "Grant"] * (WAITING + 1)}) as strangers:
                 until(lambda: strangers.ended > 0, "calls that had to make room")
@@ -67,6 +74,7 @@ def test_it_serves_and_stops_cleanly(number, redis):
     assert process.returncode == 0, err
     assert out == ""
     assert "stopped" in err
+    assert "caller_refused" in err
 
 
 @pytest.mark.slow

@@ -97,6 +97,9 @@ class Observer:
     def serving(self, refusal: RiflError | None) -> None:
         """New calls are refused from now on, for this reason; None: accepted again."""
 
+    def caller_refused(self, kind: str, reason: str) -> None:
+        """A caller was not let in: what it has to show (``kind``) is missing, or wrong."""
+
     # -- a client's ------------------------------------------------------------------
 
     def call_begins(
@@ -167,6 +170,10 @@ class Observers(Observer):
     def serving(self, refusal: RiflError | None) -> None:
         """See ``Observer``."""
         self._each("serving", refusal)
+
+    def caller_refused(self, kind: str, reason: str) -> None:
+        """See ``Observer``."""
+        self._each("caller_refused", kind, reason)
 
     def call_begins(
         self, method: str, metadata: Sequence[tuple[str, Any]] | None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from _rifl_ground.refusals import Denied
 from sharedlog._core.catalog import STREAMS
 from sharedlog._core.commit import Commit, NewEntry, Put, Stamp
 from sharedlog._core.entry import EntryKind, Row, read_row
@@ -118,4 +119,4 @@ class Reach:
 
     def _beyond(self, what: str) -> NotAllowed:
         who = f"player {self._player!r}" if self._player else "who is no player"
-        return NotAllowed(f"{what[:200]} is not for {who}")
+        return NotAllowed(f"{what[:200]} is not for {who}", Denied("right", "play"))

@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
 from sharedlog._core.commit import Commit, Condition, Put, Refused
-from sharedlog._core.errors import CorruptLog, Fenced, InvalidRequest, NewerFormat
+from sharedlog._core.errors import CorruptLog, Fenced, InvalidRequest, LogError, NewerFormat
 from sharedlog._core.fences import Fence, check_fence, condition_of, fence_key
 from sharedlog._core.player.failing import TargetStopped, Why
 from sharedlog._core.position import Position
@@ -20,7 +21,8 @@ from sharedlog._core.steps import Get, Rule, Scan
 
 _T = TypeVar("_T")
 _VERSION = 1
-_PREFIX = "player/"
+_PREFIX, _WISH = "player/", "wish"
+ORDERS = ("pause", "resume", "skip", "replay")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,59}")
 # Rows of one commit: etcd takes few keys.
 _PIECE = 32
@@ -130,7 +132,7 @@ class TargetState(NamedTuple):
 
 def wishes(player: str) -> Rule[dict[str, Wish]]:
     """Return what is wished of a player's targets, by their names."""
-    return (yield from _all(player, "wish", _wish_of))
+    return (yield from _all(player, _WISH, _wish_of))
 
 
 def all_told(player: str) -> Rule[dict[str, TargetState]]:
@@ -148,7 +150,7 @@ def wish(player: str, target: str, change: Callable[[Wish], Wish]) -> Rule[Wish]
     """Change what is wished of a target, and return the new wish."""
     check_part(player, "player")
     check_part(target, "target")
-    key = row_key(player, "wish", target)
+    key = row_key(player, _WISH, target)
     while True:
         value = (yield Get((key,)))[key]
         made = change(Wish() if value is None else parsed(key, value, _wish_of))
@@ -157,6 +159,20 @@ def wish(player: str, target: str, change: Callable[[Wish], Wish]) -> Rule[Wish]
         except Refused:
             continue
         return made
+
+
+def ordered(key: str, value: bytes) -> str:
+    """Return what an operator orders by a row that is written; "": it is no such row.
+
+    One that cannot be read is "order".
+    """
+    if not key.startswith(_PREFIX) or f"/{_WISH}/" not in key:
+        return ""
+    with suppress(LogError):
+        latest = parsed(key, value, _wish_of).latest
+        if latest is not None and latest.what in ORDERS:
+            return latest.what
+    return "order"
 
 
 def tell(player: str, told: Mapping[str, TargetState | None], fence: Fence) -> Rule[None]:

@@ -14,7 +14,7 @@ import structlog
 import curp
 from chaos.sim.group.log import LogStore
 from curp._cli.command import main
-from curp._group_token import GROUP_TOKEN_KEY, may_change
+from curp._group_token import GROUP_TOKEN_KEY, denied_change
 from curp.v1 import curp_pb2 as pb
 from curp.v1 import curp_pb2_grpc
 from curp.witness.__main__ import main as witness_main
@@ -139,13 +139,13 @@ class _Caller:
 )
 def test_without_a_token_callers_of_this_machine_change_a_group(peer: str, near: bool) -> None:
     """Others do if the group is declared open; with a token only who shows it, wherever from."""
-    assert may_change(_Caller(peer), ()) is near
-    assert may_change(_Caller(peer), (), open_group=True)
+    assert (denied_change(_Caller(peer), ()) is None) is near
+    assert denied_change(_Caller(peer), (), open_group=True) is None
     shown = _Caller(peer, (GROUP_TOKEN_KEY, TOKEN))
-    assert may_change(shown, (TOKEN,))
-    assert may_change(shown, ("a new one", TOKEN))
-    assert not may_change(_Caller(peer), (TOKEN,))
-    assert not may_change(shown, ("open says me",))
+    assert denied_change(shown, (TOKEN,)) is None
+    assert denied_change(shown, ("a new one", TOKEN)) is None
+    assert denied_change(_Caller(peer), (TOKEN,)) == ("group_token", "missing")
+    assert denied_change(shown, ("open says me",)) == ("group_token", "wrong")
 
 
 @pytest.mark.parametrize(

@@ -269,6 +269,21 @@ def test_a_target_takes_a_log_anew(house, log, sharedlog_command):
     house.wait_for(lambda: {each.name for each in log.holds()} == {"@player:player:shop:1"})
 
 
+def test_what_a_player_removes_is_told(house, log, sharedlog_command):
+    """The holds of an index that is over (38.11)."""
+    fake = house.target()
+    player = house.player(declared(fake))
+    publish(log, 2)
+    fake.store.wait_for(lambda: len(fake.store.done) == 2)
+    house.wait_for_state(player, "N")
+    with capture_logs() as told:
+        assert sharedlog_command("replay", "shop", "--yes")[0] == 0
+        house.wait_for(lambda: any(each["event"] == "operator_acted" for each in told))
+    (act,) = (each for each in told if each["event"] == "operator_acted")
+    assert (act["verb"], act["object"]) == ("remove", "@player:player:shop:0")
+    assert act["caller"].startswith("player player of ")
+
+
 def test_what_is_not_there_is_said(house, log, sharedlog_command):
     """In a line, and by the exit code."""
     assert sharedlog_command("targets") == (0, [[]])

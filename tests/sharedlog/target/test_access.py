@@ -10,14 +10,18 @@ OLD, NEW = "the old token", "the new token"
 
 
 class _Player:
-    def __init__(self, token):
-        self._token = token
+    def __init__(self, token, names=None):
+        self._token, self._names = token, names
 
     def auth_context(self):
-        return {}
+        if self._names is None:
+            return {}
+        return {"x509_common_name": [b""], "x509_subject_alternative_name": self._names} | {
+            "peer_dns": self._names
+        }
 
     def invocation_metadata(self):
-        return (("authorization", f"Bearer {self._token}"),)
+        return () if self._token is None else (("authorization", f"Bearer {self._token}"),)
 
 
 @pytest.mark.parametrize(
@@ -41,3 +45,28 @@ def test_an_empty_token_is_refused(tokens):
     """It would admit every player, or none."""
     with pytest.raises(InvalidRequest):
         PlayerAccess(tokens, None)
+
+
+@pytest.mark.parametrize(
+    ("names", "shown", "denied"),
+    [
+        (None, None, ("target_token", "missing")),
+        (None, OLD, ("target_token", "wrong")),
+        ([b"mail"], OLD, ("target_token", "wrong")),
+        ([b"mail"], None, ("certificate", "unlisted")),
+        ([], None, ("certificate", "unlisted")),
+    ],
+)
+def test_why_a_player_is_refused_is_told(names, shown, denied):
+    """By the token if it shows one, else by its certificate (38.11)."""
+    player = _Player(shown, names)
+    with pytest.raises(NotAllowed) as error:
+        PlayerAccess(NEW, ["dns:shop"]).check(player)
+    assert error.value.denied == denied
+
+
+def test_a_player_without_a_certificate_is_told_that_it_needs_one():
+    """Where no token would do (38.11)."""
+    with pytest.raises(NotAllowed) as error:
+        PlayerAccess(None, ["dns:shop"]).check(_Player(None))
+    assert error.value.denied == ("certificate", "missing")
