@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from _rifl_ground.log import get_logger
-from _rifl_ground.refusals import Outcome
+from _rifl_ground.refusals import Outcome, StoreUnavailable
 
 _log = get_logger("rifl.audit")
 _MOST_CHARS = 1_000
@@ -67,4 +67,6 @@ def _outcome(error: BaseException | None) -> str:
         return "refused"
     nothing_done = getattr(error, "appended", None) is False
     nothing_done |= getattr(error, "outcome", None) is Outcome.NOT_EXECUTED
+    # Of a write that an operator asked for its acknowledgement may be what was lost.
+    nothing_done &= not isinstance(error, StoreUnavailable)
     return "failed" if nothing_done else "unknown"

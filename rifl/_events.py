@@ -198,10 +198,12 @@ EVENTS = {
     # Of all services, and of commands that change a store or a log.
     "rifl.audit": (
         Event("caller_refused", "warning", "kind reason address times",
-              "A caller was not let in: what `kind` says, such as its token, is `missing`, "
-              "`wrong`, `unnamed` or `unlisted`; of a `right`, `reason` says which. Of an address "
-              "the first, tenth, hundredth... in ten minutes are written: `times`. An IPv6 address "
-              "is its /64 network. Beyond 1,000 addresses, further ones are `others`.",
+              "A caller was not let in: its `session_secret`, `client_token`, `group_token`, "
+              "`log_token`, `target_token` or `certificate` is `missing`, `wrong`, `unnamed` or "
+              "`unlisted`; its `address` is not of this machine; or it lacks a `right`, which "
+              "`reason` names. Of an address the first, tenth, hundredth... in ten minutes are "
+              "written: `times`. An IPv6 address is its /64 network. Beyond 1,000 addresses, "
+              "further ones are `others`.",
               "Find out who that is: correct the caller, or block the address.", "today"),
         Event("operator_acted", "warning", "caller verb object outcome error",
               "Who changed what: `caller` is a token's name, the names in a certificate, an "

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rifl._grpc.audit import CallerAudit
+from sharedlog._core.catalog import STREAMS
 from sharedlog._core.player.rows import ordered
 from sharedlog._service.access import Caller
 from sharedlog._service.answers import Answer
@@ -64,12 +65,14 @@ def _trim(request: pb.TrimRequest) -> Acts:
 
 
 def _commit(request: steps_pb2.CommitStep) -> Acts:
-    """What a player removes, and what an operator orders one to do."""
+    """What a player removes, or makes, and what an operator orders one to do."""
     removed: list[str] = []
     for put in request.puts:
         if put.HasField("value"):
             if order := ordered(put.key, put.value):
                 yield order, put.key
+            elif put.key.startswith(STREAMS):
+                yield "make_stream", put.key.removeprefix(STREAMS)
         elif not put.key.startswith(_BEATS):
             removed.append(put.key)
     if removed:

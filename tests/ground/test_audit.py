@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from _rifl_ground.audit import acting, this_user
-from _rifl_ground.refusals import Denied, NotLeader, NotYours, StoreMismatch
+from _rifl_ground.refusals import Denied, NotLeader, NotYours, StoreMismatch, StoreUnavailable
 from sharedlog._core.errors import InvalidRequest, LogUnavailable, NotAllowed
 
 
@@ -24,6 +24,7 @@ from sharedlog._core.errors import InvalidRequest, LogUnavailable, NotAllowed
         (NotLeader("elsewhere"), "failed"),
         (InvalidRequest("what?"), "failed"),
         (StoreMismatch("which?"), "unknown"),
+        (StoreUnavailable("silence"), "unknown"),
         (LogUnavailable("silence"), "unknown"),
         (KeyboardInterrupt(), "unknown"),
     ],

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 import sharedlog
 from sharedlog._cli import main
+from sharedlog._core.catalog import STREAMS
 from sharedlog._core.holds import BEGINNING, hold_key, take
 from sharedlog._core.player.holding import hold_name
 from sharedlog._core.player.rows import Latest, Order, Wish, _wish_written, row_key
@@ -187,6 +188,9 @@ def test_what_a_player_removes_and_is_ordered_is_told(doors):
     commit(steps.StepPut(key=wish, value=b"what is this?"))
     with pytest.raises(grpc.RpcError):
         commit(steps.StepPut(key=hold_key("me", "s/0")))
+    made = STREAMS + "letters"
+    with pytest.raises(grpc.RpcError):
+        commit(steps.StepPut(key=made, value=b"x"), conditions=[steps.StepValue(key=made)])
     commit(*(steps.StepPut(key=row_key("shop", "told", f"t{each}")) for each in range(12)))
     *acts, many = doors.acts()
     assert acts == [
@@ -194,6 +198,7 @@ def test_what_a_player_removes_and_is_ordered_is_told(doors):
         ("shop", "pause", wish, "done"),
         ("shop", "order", wish, "done"),
         ("shop", "remove", hold_key("me", "s/0"), "refused"),
+        ("shop", "make_stream", "letters", "refused"),
     ]
     assert many[2].endswith(f"{row_key('shop', 'told', 't9')} and 2 more")
 
