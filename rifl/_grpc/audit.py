@@ -27,8 +27,8 @@ OTHERS = "others"
 class RefusalTimes:
     """Decides which refusals are told. Pure.
 
-    Whoever sends them from however many addresses, it keeps at most ``most`` of these, and one
-    more for each reason, and tells of each the first refusal, the tenth, the hundredth.
+    It keeps at most ``most`` addresses, and one more for each reason, and tells of each the first
+    refusal, the tenth, the hundredth.
     """
 
     def __init__(self, most: int = MOST) -> None:

@@ -1,4 +1,4 @@
-"""What operators do is told once, with its outcome (DESIGN §9)."""
+"""Operators' acts are told once each, with their outcomes (DESIGN §9)."""
 
 from __future__ import annotations
 
