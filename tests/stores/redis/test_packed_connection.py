@@ -17,14 +17,18 @@ from tests.helpers.waiting import until
 from tests.stores.redis.replica import call
 
 TEXT = "return ARGV[1]"
-ECHO = SimpleNamespace(
-    text=TEXT, sha=hashlib.sha1(TEXT.encode(), usedforsecurity=False).hexdigest()
-)
+
+
+def _script(text):
+    """Return what ``Script`` is of this text."""
+    sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+    return SimpleNamespace(text=text, sha=sha, sha_bytes=sha.encode())
+
+
+ECHO = _script(TEXT)
 SLOW_TEXT = "local n = 0 for i = 1, 2e7 do n = n + i end return ARGV[1]"
-SLOW = SimpleNamespace(
-    text=SLOW_TEXT, sha=hashlib.sha1(SLOW_TEXT.encode(), usedforsecurity=False).hexdigest()
-)
-UNKNOWN = SimpleNamespace(text="return 1", sha="0" * 40)
+SLOW = _script(SLOW_TEXT)
+UNKNOWN = SimpleNamespace(text="return 1", sha="0" * 40, sha_bytes=b"0" * 40)
 
 
 def echoes(*values):
