@@ -14,7 +14,7 @@ class RequestTracker:
     1. A seq is handed out once, in order, from 1.
     2. At most ``window`` calls are incomplete at any time, however far the
        oldest lies back.
-    3. ``first_incomplete`` never exceeds the next seq.
+    3. ``first_incomplete`` never exceeds ``following``, the seq that is handed out next.
 
     Kept are the incomplete calls, in the order of their seqs: what is complete are
     the gaps. Time per call is constant but for ``completed_ranges``, and that and
@@ -27,7 +27,6 @@ class RequestTracker:
         if window < 1:
             raise ValueError("window must be at least 1")
         self._window = window
-        # The seq that is handed out next.
         self.following = 1
         # A dictionary keeps the order in which they were added, which is theirs.
         self._incomplete: dict[int, None] = {}
