@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -29,7 +30,7 @@ class Placed(NamedTuple):
     content: bytes = b""
 
 
-_tag = itemgetter(Placed._fields.index("tag"))
+_envelope, _tag = (itemgetter(Placed._fields.index(each)) for each in ("envelope", "tag"))
 # What a named tuple does by itself, a third less of it.
 _new = tuple.__new__
 
@@ -52,7 +53,9 @@ def committing(messages: Sequence[Placed]) -> list[NewMessage]:
 
 def pending(messages: Sequence[Placed]) -> list[NewMessage]:
     """Return the messages of an append that a marker decides."""
-    return [_new(NewMessage, (envelope, (tag,))) for envelope, tag, _, _ in messages]
+    # ``zip`` of one makes a tuple of each.
+    tags = zip(map(_tag, messages))
+    return list(map(_new, repeat(NewMessage), zip(map(_envelope, messages), tags, strict=True)))
 
 
 def positions(tags: Sequence[str], lsn: int, checksum: int, incarnation: str) -> list[Position]:
