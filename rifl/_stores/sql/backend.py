@@ -338,6 +338,9 @@ class Watching:
                 watched = dict(self._watched)
                 if not watched:
                     self._some.clear()
+                    # By ``stop``, which may have set what was just cleared.
+                    if self._closing.is_set():
+                        return
                     continue
             try:
                 ended = self._ended(watched)
