@@ -79,10 +79,6 @@ class PostgresDialect:
         """Wait for others that make the tables."""
         connection.execute("SELECT pg_advisory_lock(hashtext(%s))", (self.place,))
 
-    def unlock_schema(self, connection: Any) -> None:
-        """Let others make the tables."""
-        connection.execute("SELECT pg_advisory_unlock(hashtext(%s))", (self.place,))
-
     def is_there(self, connection: Any, table: str) -> bool:
         """Whether there is such a table."""
         row = connection.execute("SELECT to_regclass(%s)", (f"{self.prefix}{table}",)).fetchone()

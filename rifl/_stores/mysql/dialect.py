@@ -134,10 +134,6 @@ class MySqlDialect:
             "what it waits for, and start again"
         )
 
-    def unlock_schema(self, connection: Any) -> None:
-        """Let others make the tables."""
-        _one(connection, "SELECT RELEASE_LOCK(%s)", self._lock())
-
     def _lock(self) -> str:
         # A lock's name is the whole server's, and short.
         return f"rifl {sha256(f'{self.address.database}/{self.prefix}'.encode()).hexdigest()[:40]}"

@@ -94,10 +94,7 @@ class Dialect(Protocol):
         """Return the statements that make tables which are not there."""
 
     def lock_schema(self, connection: Any) -> None:
-        """Wait for others that make the tables; until ``unlock_schema``."""
-
-    def unlock_schema(self, connection: Any) -> None:
-        """Let others make the tables."""
+        """Wait for others that make the tables; they wait until the connection is closed."""
 
     def is_there(self, connection: Any, table: str) -> bool:
         """Whether there is such a rifl table."""

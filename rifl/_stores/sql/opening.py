@@ -6,29 +6,42 @@ from _rifl_ground.log import get_logger
 from _rifl_ground.servers import Durability, told
 from rifl._stores.errors import StoreNotDurable, StoreUnreachable, UnsupportedStore
 from rifl._stores.sql.backend import SqlBackend, failed
-from rifl._stores.sql.dialect import Dialect
-from rifl._stores.sql.schema import TABLES, prepare, read_meta
+from rifl._stores.sql.dialect import Dialect, Failure
+from rifl._stores.sql.schema import TABLES, StoreNotes, prepare, read_meta
 from rifl._stores.sql.session import SqlSession, discard
 
 _log = get_logger("rifl.store")
 
 
 def open_backend(dialect: Dialect) -> SqlBackend:
-    """Connect, check the settings, make the tables; raises a ``StoreError``."""
-    session = None
-    try:
-        session = SqlSession(dialect, dialect.connect())
-        server = dialect.server(session.connection, ())
-        if server.refusal:
-            raise UnsupportedStore(f"{dialect.place}: {server.refusal}")
-        prepared = prepare(session, server.history)
-        _check_durability(session)
-    except dialect.errors as error:
-        raise StoreUnreachable(f"{dialect.place} cannot be used: {failed(error)}") from error
-    finally:
-        if session is not None:
-            discard(session)
-    return SqlBackend(dialect, prepared)
+    """Connect, check the settings, make the tables; raises a ``StoreError``.
+
+    It begins anew once if the connection is lost: a server may end the transaction of a process
+    that was suspended in it.
+    """
+    for last in (False, True):
+        session = None
+        try:
+            session = SqlSession(dialect, dialect.connect())
+            return SqlBackend(dialect, _prepared(session))
+        except dialect.errors as error:
+            if last or session is None or dialect.failure(error) is not Failure.LOST:
+                text = f"{dialect.place} cannot be used: {failed(error)}"
+                raise StoreUnreachable(text) from error
+        finally:
+            if session is not None:
+                discard(session)
+    raise AssertionError("the last try returns, or raises")
+
+
+def _prepared(session: SqlSession) -> StoreNotes:
+    dialect = session.dialect
+    server = dialect.server(session.connection, ())
+    if server.refusal:
+        raise UnsupportedStore(f"{dialect.place}: {server.refusal}")
+    prepared = prepare(session, server.history)
+    _check_durability(session)
+    return prepared
 
 
 def _check_durability(session: SqlSession) -> None:

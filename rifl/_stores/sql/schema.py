@@ -118,29 +118,27 @@ class StoreNotes(NamedTuple):
 def prepare(session: SqlSession, history: str) -> StoreNotes:
     """Make the tables that are not there, and see that the history goes on; commits.
 
-    Raises a ``StoreError``. Of several replicas that start at once, one makes them.
+    Raises a ``StoreError``. Of several replicas that start at once, one makes them; the others
+    wait until its connection is closed.
     """
     dialect, connection = session.dialect, session.connection
     dialect.lock_schema(connection)
-    try:
-        if not _is_made(session):
-            for statement in dialect.tables(TABLES):
-                session.run(statement)
-            _fill(session)
-            connection.commit()
-        meta = read_meta(session)
-        found = checked(meta, dialect)
-        if found.stopped:
-            raise StoreCorrupt(stopped(dialect, found.stopped))
-        broken = breaks(found.history, history, dialect)
-        if broken and dialect.durability is Durability.REQUIRE:
-            stop(session, found.store_id, broken)
-            connection.commit()
-            raise StoreCorrupt(stopped(dialect, broken))
-        put_meta(session, b"history", history)
+    if not _is_made(session):
+        for statement in dialect.tables(TABLES):
+            session.run(statement)
+        _fill(session)
         connection.commit()
-    finally:
-        dialect.unlock_schema(connection)
+    meta = read_meta(session)
+    found = checked(meta, dialect)
+    if found.stopped:
+        raise StoreCorrupt(stopped(dialect, found.stopped))
+    broken = breaks(found.history, history, dialect)
+    if broken and dialect.durability is Durability.REQUIRE:
+        stop(session, found.store_id, broken)
+        connection.commit()
+        raise StoreCorrupt(stopped(dialect, broken))
+    put_meta(session, b"history", history)
+    connection.commit()
     return StoreNotes(found.store_id, history)
 
 

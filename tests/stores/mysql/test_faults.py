@@ -26,6 +26,7 @@ from rifl._stores.mysql.failures import failure_of
 from rifl._stores.mysql.settings import refusal, weaknesses
 from rifl._stores.opening import open_inspection
 from rifl._stores.shared import BackendError
+from rifl._stores.sql import schema
 from rifl._stores.sql.dialect import Failure
 from rifl.core._serving.answer import HandlerResult
 from rifl.core._serving.serving import serve
@@ -363,3 +364,28 @@ def test_a_right_that_lacks_is_told_without_the_password(shared_mariadb, prefix)
         rifl.Deduplicator(weak)
     assert "denied" in str(refused.value)
     assert "hush" not in str(refused.value)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_opening_whose_connection_the_server_ends_begins_anew_once(
+    shared_mariadb, prefix, monkeypatch, times
+):
+    """As for a process that was suspended in it; a second time, it is told what happened (§6)."""
+    fill, ended = schema._fill, []
+
+    def cut_off(session):
+        if len(ended) < times:
+            ended.append(session.connection.thread_id())
+            with shared_mariadb.connect() as other, other.cursor() as cursor:
+                cursor.execute(f"KILL {ended[-1]}")
+        fill(session)
+
+    monkeypatch.setattr(schema, "_fill", cut_off)
+    url = shared_mariadb.url(prefix=prefix)
+    if times == 1:
+        open_store(url).close()
+    else:
+        with pytest.raises(StoreUnreachable, match=r"\(20(06|13), "):
+            open_store(url)
+        open_store(url).close()
+    assert len(ended) == len(set(ended)) == times
