@@ -138,10 +138,11 @@ def test_a_turn_that_does_not_come_in_time_is_told(
     held = _Held(calls, monkeypatch)
     queued = held.journal.submit(_entry(1))
     assert held.began.wait(60)
+    authority = _authority(calls)
     with monkeypatch.context() as patched:
         patched.setattr(lease_storage, "_PATIENCE_S", 0.05)
         with pytest.raises(StorageUnavailable, match="turn"):
-            _authority(calls).open_session("q", secret=b"s" * 32)
+            authority.open_session("q", secret=b"s" * 32)
     assert held.guests() == 0
     held.goes_on.set()
     wait(queued)

@@ -573,9 +573,9 @@ def test_no_id_is_told_while_the_file_cannot_be_written(files, monkeypatch):
     """Nobody waits for ever, and what came of the row later is dropped (§5)."""
     # Of the same block of ids.
     known = [files.client()]
-    with monkeypatch.context() as patched, _Holder(files.main):
+    with monkeypatch.context() as patched:
         patched.setattr(lease_storage, "_PATIENCE_S", 0.05)
-        with pytest.raises(StorageUnavailable):
+        with _Holder(files.main), pytest.raises(StorageUnavailable):
             files.client()
     known.append(files.client())
     assert len(files.rows(files.main, "rifl_client")) == 3
