@@ -25,7 +25,7 @@ def _imported(code: str) -> set[str]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=100,
+        timeout=240,
     )
     return set(found.stdout.split())
 

@@ -117,7 +117,7 @@ def test_the_quick_start_runs(tmp_path: Path) -> None:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=240,
             check=True,
         ).stdout
 

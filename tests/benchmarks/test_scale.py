@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 def measured(module: str, *arguments: str) -> Any:
     command = [sys.executable, "-m", f"benchmarks.scale.{module}", *arguments]
     done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
+        command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

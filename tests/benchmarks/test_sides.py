@@ -25,7 +25,7 @@ def test_a_part_of_the_benchmark_measures_what_it_names(tmp_path: Path) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -31,7 +31,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProces
         env={**os.environ, "TMPDIR": str(scratch)},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=240,
     )
     assert list(scratch.iterdir()) == [], "the demo left files behind"
     return finished

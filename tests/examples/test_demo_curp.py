@@ -17,7 +17,6 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("log", ["sqlite", pytest.param("etcd", marks=pytest.mark.long)])
 def test_leaders_are_killed_and_nothing_is_lost(tmp_path: Path, log: str) -> None:
     """Exactly once through a leader killed under load; the last line is the count (§7)."""

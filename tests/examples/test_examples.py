@@ -40,7 +40,7 @@ def test_example_shows_what_it_says(name: str) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=240,
     )
     assert finished.returncode == 0, finished.stdout + finished.stderr
     checks = [line for line in finished.stdout.splitlines() if line.startswith("ok  ")]

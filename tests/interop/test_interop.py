@@ -53,7 +53,6 @@ def test_client_of_grpcio_alone_imports_nothing_of_ours() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", _KINDS)
 def test_client_in_go(kind: str, go_client: list[str], tmp_path: Path) -> None:
     """What protocol.md says is enough for exactly-once calls from Go (DESIGN §3, §5)."""

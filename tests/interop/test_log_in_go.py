@@ -13,7 +13,6 @@ from tests.sharedlog.served import served
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_log_client_in_go(go_client: list[str]) -> None:
     """What log-protocol.md says is enough to append once and to follow (DESIGN-LOG §12)."""
     with sharedlog.create(f"memory:{secrets.token_hex(8)}") as log:

@@ -115,7 +115,6 @@ def lines(directory: Path, file: str) -> list[str]:
     return (directory / file).read_text().splitlines()
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("kind", PROXIES)
 def test_two_servers_of_one_store_behind_a_proxy_that_repeats(kind: str, tmp_path: Path) -> None:
     """A ``plain`` call has one effect or is told unknown; an ``idempotent`` one is answered, and
@@ -156,7 +155,6 @@ def _copies_are_no_attempts(kind: str, arrivals: list[str]) -> None:
         assert (proxys != "-") == (kind == "envoy")
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("kind", PROXIES)
 def test_one_server_that_starts_again_behind_a_proxy_that_repeats(
     kind: str, tmp_path: Path

@@ -10,7 +10,6 @@ from tests.helpers.typed import typed
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_spark_job_runs_twice(tmp_path: Path, java: None) -> None:
     """spark-job-twice.md: the job runs again, and the service is called once for each row."""
     # Few words, no user interface.

@@ -9,7 +9,7 @@ import pytest
 from chaos.postgres_server import PostgresServer
 from tests.helpers.typed import typed
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 
 def test_a_payment_service_survives_kills(tmp_path: Path) -> None:

@@ -28,7 +28,6 @@ def etcd(tmp_path: Path) -> Iterator[EtcdCluster]:
         yield cluster
 
 
-@pytest.mark.timeout(240)
 def test_leaders_of_the_group_and_of_etcd_die_under_load(tmp_path: Path, etcd: EtcdCluster) -> None:
     """One after the other, and at once: nothing is lost, and nothing done twice (§7)."""
     with operated(tmp_path, etcd.url(group="bank"), replicas=3) as group:

@@ -24,7 +24,7 @@ from tests.curp.replica.by_hand import ByHand
 from tests.curp.replica.operated import DEADLINE_S, Operated, operated
 from tests.helpers.waiting import until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 _DEADLY = ("tests.curp.replica.deadly_bank:DeadlyBank",)
 _DEPOSIT = "/bank.v1.Bank/Deposit"
