@@ -46,7 +46,7 @@ class PostgresDialect:
         """Connect."""
         connection = psycopg.connect(self._conninfo)
         connection.execute("SET default_transaction_isolation = 'read committed'")
-        connection.execute("SET lock_timeout = '500ms'")
+        connection.execute(f"SET lock_timeout = {int(self.timeout_s * 750)}")
         connection.commit()
         return connection
 

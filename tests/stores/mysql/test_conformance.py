@@ -19,5 +19,5 @@ class TestMariaDb(shared.TestRedis):
 
     @pytest.fixture
     def url(self, shared_mariadb, prefix):
-        """Return the URL of a store of its own, in whose time a slow disk syncs a batch."""
-        return shared_mariadb.url(prefix=prefix, beat_s=0.1, dead_after_s=5)
+        """Return the URL of a store of its own, in whose time a busy machine does anything."""
+        return shared_mariadb.url(prefix=prefix, beat_s=0.1, dead_after_s=60, timeout_s=60)

@@ -21,9 +21,11 @@ class TestGenericOverPostgres(shared.TestRedis):
 
     @pytest.fixture(autouse=True)
     def _shared(self, monkeypatch, shared_server, schema):
-        dialect = PostgresDialect(shared_server.url(), schema)
+        # In its time a busy machine does anything.
+        dialect = PostgresDialect(shared_server.url(), schema, timeout_s=60.0)
+        timing = {"beat_s": 0.1, "dead_after_s": 60.0}
         monkeypatch.setattr(
-            shared, "open_store", lambda _, codec: SqlStore(dialect, codec=codec, beat_s=0.1)
+            shared, "open_store", lambda _, codec: SqlStore(dialect, codec=codec, **timing)
         )
         monkeypatch.setattr(
             conformance,
