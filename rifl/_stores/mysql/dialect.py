@@ -32,7 +32,7 @@ _OURS = (
     "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', time_zone = '+00:00', "
     "completion_type = 'NO_CHAIN', unique_checks = 1, sql_safe_updates = 0, "
     "sql_select_limit = DEFAULT, innodb_lock_wait_timeout = {lock_s} "
-    "/*M! , idle_transaction_timeout = {lock_s} */"
+    "/*M! , idle_transaction_timeout = {idle_s} */"
 )
 
 
@@ -90,7 +90,8 @@ class MySqlDialect:
         )
         try:
             with connection.cursor() as cursor:
-                cursor.execute(_OURS.format(lock_s=max(1, int(address.timeout_s / 2))))
+                lock_s, idle_s = (max(1, int(address.timeout_s / part)) for part in (2, 1))
+                cursor.execute(_OURS.format(lock_s=lock_s, idle_s=idle_s))
                 # We look again after we waited: each statement has a snapshot of its own.
                 cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
                 cursor.execute("SET SESSION TRANSACTION READ WRITE")
