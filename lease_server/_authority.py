@@ -131,6 +131,7 @@ class Authority(Protocol):
         retention_s: float = 0.0,
         secret: bytes = b"",
         *,
+        older: Sequence[bytes] = (),
         source: str = "",
     ) -> OpenedSession:
         """The session of that name and peer, made durable if it is new.
@@ -138,15 +139,19 @@ class Authority(Protocol):
         ``retention_s`` 0 asks for the default; an opener that asks for more than
         the session has extends it. ``secret`` is the verifier (see ``session_secret``) of
         what the caller shows, and has to be the session's. Whether a caller may do without is
-        asked before. ``source``: where an unauthenticated caller is. Raises BadHeader,
+        asked before. Any of ``older`` opens the session, too, whether it is open or ended: then
+        ``secret`` is durably the only one, of all sessions of its series, before this returns or
+        raises SessionClosed. ``source``: where an unauthenticated caller is. Raises BadHeader,
         NotYours, SessionClosed, TooManySessions, StorageUnavailable.
         """
 
-    def close_session(self, name: str, peer: bytes = b"", secret: bytes = b"") -> int:
+    def close_session(
+        self, name: str, peer: bytes = b"", secret: bytes = b"", *, older: Sequence[bytes] = ()
+    ) -> int:
         """Close permanently and durably; return the id, whose rows a later ``expire`` drops.
 
         A numbered session (see ``SessionTable``) closes with all below it. Closing an
-        ended session again returns its id. ``secret`` as in
+        ended session again returns its id. ``secret`` and ``older`` as in
         ``open_session``. Raises BadHeader, NotYours, SessionClosed for a name never
         opened, StorageUnavailable.
         """

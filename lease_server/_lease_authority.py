@@ -115,9 +115,11 @@ class LeaseAuthority(StorageAuthority[SoleLeaseStorage]):
         """Whether the id is a named session's: keyed identities only. Also if it ended."""
         return self._book.holds(client_id)
 
-    def close_session(self, name: str, peer: bytes = b"", secret: bytes = b"") -> int:
+    def close_session(
+        self, name: str, peer: bytes = b"", secret: bytes = b"", *, older: Sequence[bytes] = ()
+    ) -> int:
         """Close permanently and durably; return the id, as the next ``expire`` does."""
-        client_id, ended_now = self._book.close(name, peer, secret)
+        client_id, ended_now = self._book.close(name, peer, secret, older)
         with self._lock:
             self._drops += ended_now
         return client_id
@@ -170,9 +172,10 @@ class LeaseAuthority(StorageAuthority[SoleLeaseStorage]):
         peer: bytes,
         retention_s: float,
         secret: bytes,
+        older: Sequence[bytes],
         source: str,
     ) -> tuple[SessionRow, bool]:
-        return self._book.open(name, peer, retention_s, secret, source)
+        return self._book.open(name, peer, retention_s, secret, older, source)
 
     def _grant_id(self) -> int:
         """One grant, under the lock."""

@@ -98,6 +98,11 @@ class SeriesBook:
             return None
         return self._ids[key][closed]
 
+    def held(self, peer: bytes, name: str) -> list[int]:
+        """Return the ids held of the series that a name is in, none if it is in no series."""
+        found = numbered(name)
+        return [] if found is None else list(self._ids.get((peer, found[0]), {}).values())
+
     def below(self, peer: bytes, name: str) -> list[int]:
         """Return the ids held of lower numbers, ascending by number."""
         found = numbered(name)

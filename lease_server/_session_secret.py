@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Sequence
 
 from _rifl_ground.refusals import BadHeader, Denied, NotYours
 from lease_server._series import numbered
 
 MIN_SECRET_BYTES = 16
 MAX_SECRET_BYTES = 1024
+# Beside the one that a session opens by from now on.
+MAX_OLDER_SECRETS = 3
 _LABEL = b"rifl session secret v1\0"
 
 
-def check_secret(secret: bytes) -> None:
-    """Raise BadHeader unless the secret has 16 to 1024 bytes."""
-    if not MIN_SECRET_BYTES <= len(secret) <= MAX_SECRET_BYTES:
-        raise BadHeader(
-            f"the secret of a session has {MIN_SECRET_BYTES} to {MAX_SECRET_BYTES} bytes"
-        )
+def check_secrets(secret: bytes, older: Sequence[bytes] = ()) -> None:
+    """Raise BadHeader unless each secret has 16 to 1024 bytes, and at most 3 are older ones."""
+    if len(older) > MAX_OLDER_SECRETS:
+        raise BadHeader(f"at most {MAX_OLDER_SECRETS} older secrets are shown for a session")
+    for each in (secret, *older):
+        if not MIN_SECRET_BYTES <= len(each) <= MAX_SECRET_BYTES:
+            raise BadHeader(
+                f"the secret of a session has {MIN_SECRET_BYTES} to {MAX_SECRET_BYTES} bytes"
+            )
 
 
 def verifier(secret: bytes, name: str) -> bytes:
@@ -33,12 +39,12 @@ def verifier(secret: bytes, name: str) -> bytes:
     return hmac.new(secret, _LABEL + scope, hashlib.sha256).digest()
 
 
-def require_owner(kept: bytes, shown: bytes) -> None:
-    """Raise NotYours unless the verifier shown is the one kept, compared in constant time.
+def require_owner(kept: bytes, secret: bytes, older: Sequence[bytes] = ()) -> None:
+    """Raise NotYours unless one of the verifiers shown is the one kept, compared in constant time.
 
     A session without a secret keeps an empty one, and opens by that alone.
     """
-    if not hmac.compare_digest(kept, shown):
+    if not any(hmac.compare_digest(kept, each) for each in (secret, *older)):
         raise not_yours()
 
 

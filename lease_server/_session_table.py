@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 
 from _rifl_ground.refusals import BadHeader, SessionClosed
@@ -89,17 +89,30 @@ class SessionTable:
                 used=used is None or row.client_id in used,
             )
 
-    def require_owner(self, peer: bytes, name: str, secret: bytes) -> None:
-        """Raise NotYours unless ``secret`` opens the name, and the series that it is in.
+    def require_owner(
+        self, peer: bytes, name: str, secret: bytes, older: Sequence[bytes] = ()
+    ) -> list[int]:
+        """Raise NotYours unless a secret that is shown opens the name, and the series it is in.
 
-        See ``session_secret.require_owner``. A name that was never seen has no owner.
+        See ``session_secret.require_owner``. A name that was never seen has no owner. Return the
+        sessions, open or ended, that an older one opened: they are to be rekeyed to ``secret``.
         """
         row = self.get(peer, name)
         if row is not None:
-            require_owner(row.secret, secret)
+            require_owner(row.secret, secret, older)
         owner = self._series.owner(peer, name)
         if owner is not None:
-            require_owner(owner, secret)
+            require_owner(owner, secret, older)
+        if not older:
+            return []
+        held = self._series.held(peer, name) or ([] if row is None else [row.client_id])
+        return [client_id for client_id in held if self._rows[client_id].secret != secret]
+
+    def rekey(self, client_ids: Iterable[int], secret: bytes) -> None:
+        """Have sessions open by another secret, which is durable."""
+        for client_id in client_ids:
+            row = self._rows[client_id] = replace(self._rows[client_id], secret=secret)
+            self._series.put(client_id, row.peer, row.name, secret)
 
     def find(self, peer: bytes, name: str, now: float) -> SessionRow | None:
         """The open session of that name, its retention renewed; None if never seen.

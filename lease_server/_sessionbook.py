@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from _rifl_ground.texts import hides
 from lease_server._session_secret import require_owner
 from lease_server._session_table import SessionTable
 from lease_server._sessions import SessionPolicy, SessionRow, SessionState
-from lease_server._storage import LeaseStorage
+from lease_server._storage import SoleLeaseStorage
 
 
 @hides("token")
@@ -42,7 +42,7 @@ class SessionBook:
 
     def __init__(
         self,
-        storage: LeaseStorage,
+        storage: SoleLeaseStorage,
         policy: SessionPolicy,
         *,
         lock: threading.Lock,
@@ -106,14 +106,15 @@ class SessionBook:
         peer: bytes,
         retention_s: float,
         secret: bytes,
+        older: Sequence[bytes] = (),
         source: str = "",
     ) -> tuple[SessionRow, bool]:
         """The open session of that name, and whether this call created it."""
         self._table.check_name(name)
         granted_s = self._policy.retention_s(retention_s)
         with self._writing:
+            self._require_owner(name, peer, secret, older)
             with self._lock:
-                self._table.require_owner(peer, name, secret)
                 row = self._table.find(peer, name, self._clock())
                 if row is None:
                     self._table.require_room(peer, source)
@@ -133,9 +134,11 @@ class SessionBook:
                 wanted = replace(row, retention_s=max(granted_s, row.retention_s))
             if wanted != row:
                 row = self._install(wanted, used=not fresh)
-        return opened_row(row, wanted if fresh else None, secret, self._events)
+        return opened_row(row, wanted if fresh else None, secret, older, self._events)
 
-    def close(self, name: str, peer: bytes, secret: bytes) -> tuple[int, list[int]]:
+    def close(
+        self, name: str, peer: bytes, secret: bytes, older: Sequence[bytes] = ()
+    ) -> tuple[int, list[int]]:
         """Close permanently, a numbered session with all below it; return the ids ended now.
 
         The first is the session's own, or that of the one which ended it before.
@@ -143,8 +146,8 @@ class SessionBook:
         self._table.check_name(name)
         ended: list[SessionRow] = []
         with self._telling("session_closed", ended), self._writing:
+            self._require_owner(name, peer, secret, older)
             with self._lock:
-                self._table.require_owner(peer, name, secret)
                 row = self._table.get(peer, name)
                 ended_by = self._table.ended_by(peer, name)
                 lower = self._table.open_below(peer, name)
@@ -156,6 +159,21 @@ class SessionBook:
             for each in (*lower, row):
                 ended.append(self._end(each))
         return ended[-1].client_id, [each.client_id for each in ended]
+
+    def _require_owner(self, name: str, peer: bytes, secret: bytes, older: Sequence[bytes]) -> None:
+        """Raise NotYours unless a secret opens the name, which opens by ``secret`` from now on."""
+        with self._lock:
+            rekeyed = self._table.require_owner(peer, name, secret, older)
+        if not rekeyed:
+            return
+        # Durable first: a failed write leaves the older one, to be shown again.
+        self._storage.rekey_sessions(rekeyed, secret)
+        with self._lock:
+            self._table.rekey(rekeyed, secret)
+        self._unwritten = [
+            replace(row, secret=secret) if row.client_id in rekeyed else row
+            for row in self._unwritten
+        ]
 
     def _end(self, row: SessionRow) -> SessionRow:
         # Durable first: a failed write leaves the session open, to be closed again.
@@ -213,14 +231,18 @@ class SessionBook:
 
 
 def opened_row(
-    row: SessionRow, wanted: SessionRow | None, secret: bytes, events: Events
+    row: SessionRow,
+    wanted: SessionRow | None,
+    secret: bytes,
+    older: Sequence[bytes],
+    events: Events,
 ) -> tuple[SessionRow, bool]:
     """Return a session's row that stands, and whether it is the new one that was wanted.
 
     Where another server opened the name first, it is that one's. Raises NotYours, or
     SessionClosed.
     """
-    require_owner(row.secret, secret)
+    require_owner(row.secret, secret, older)
     if row.state is not SessionState.OPEN:
         raise SessionClosed(f"session {row.name!r} is closed or past its retention")
     created = wanted is not None and row.client_id == wanted.client_id

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from lease_server._authority import Authority, Grant
@@ -47,10 +48,12 @@ class SharedAuthority(StorageAuthority[SharedLeaseStorage]):
         """Whether the id is a named session's; asking renews it."""
         return self._storage.renew(client_id) in (Standing.SESSION, Standing.CLOSED)
 
-    def close_session(self, name: str, peer: bytes = b"", secret: bytes = b"") -> int:
+    def close_session(
+        self, name: str, peer: bytes = b"", secret: bytes = b"", *, older: Sequence[bytes] = ()
+    ) -> int:
         """Close permanently and durably, on every server; return the id."""
         SessionTable.check_name(name)
-        row, now = self._storage.close_session(name, peer, self._wall_clock(), secret)
+        row, now = self._storage.close_session(name, peer, self._wall_clock(), secret, older)
         if now:
             self._events.info("session_closed", client_id=row.client_id, name=name)
         return row.client_id
@@ -78,6 +81,7 @@ class SharedAuthority(StorageAuthority[SharedLeaseStorage]):
         peer: bytes,
         retention_s: float,
         secret: bytes,
+        older: Sequence[bytes],
         source: str,
     ) -> tuple[SessionRow, bool]:
         SessionTable.check_name(name)
@@ -91,8 +95,8 @@ class SharedAuthority(StorageAuthority[SharedLeaseStorage]):
             secret,
             source,
         )
-        row = self._storage.open_session(wanted, self._policy, unused_s=self.term_s)
-        return opened_row(row, wanted, secret, self._events)
+        row = self._storage.open_session(wanted, self._policy, older, unused_s=self.term_s)
+        return opened_row(row, wanted, secret, older, self._events)
 
 
 def open_authority(storage: SoleLeaseStorage | SharedLeaseStorage, **options: Any) -> Authority:

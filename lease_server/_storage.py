@@ -6,7 +6,8 @@ import enum
 import math
 import secrets as randomness
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Protocol, runtime_checkable
 
@@ -107,6 +108,12 @@ class SoleLeaseStorage(LeaseStorage, Protocol):
         The caller drops its row as those of other clients, also after StorageUnavailable.
         """
 
+    def rekey_sessions(self, client_ids: Sequence[int], secret: bytes) -> None:
+        """Have sessions, open or ended, open by another secret: all of them, or none.
+
+        ``secret`` is its verifier. Unknown ids are fine.
+        """
+
 
 class Standing(enum.Enum):
     """What an id is, as its row in the storage says."""
@@ -142,7 +149,12 @@ class SharedLeaseStorage(LeaseStorage, Protocol):
         """Have the lease end at the next sweep. Unknown ids are fine."""
 
     def open_session(
-        self, row: SessionRow, policy: SessionPolicy, *, unused_s: float = math.inf
+        self,
+        row: SessionRow,
+        policy: SessionPolicy,
+        older: Sequence[bytes] = (),
+        *,
+        unused_s: float = math.inf,
     ) -> SessionRow:
         """Insert the session and its client row, or return the row that stands.
 
@@ -150,15 +162,23 @@ class SharedLeaseStorage(LeaseStorage, Protocol):
         and is forgotten with its name when that ends.
 
         A longer retention extends the standing one's. Raises TooManySessions, and NotYours if
-        the row's secret is not that of the standing one, or of its series.
+        neither the row's secret nor one of ``older`` is that of the standing one, or of its
+        series. One of ``older`` is replaced there by the row's, in one atomic step with the
+        comparison, whatever else becomes of the opening.
         """
 
     def close_session(
-        self, name: str, peer: bytes, unix_s: float, secret: bytes = b""
+        self,
+        name: str,
+        peer: bytes,
+        unix_s: float,
+        secret: bytes = b"",
+        older: Sequence[bytes] = (),
     ) -> tuple[SessionRow, bool]:
         """Close permanently; return the row, and whether it was open until now.
 
-        Raises SessionClosed for a name never opened, NotYours as ``open_session``.
+        ``secret`` and ``older`` are as in ``open_session``. Raises SessionClosed for a name
+        never opened, NotYours.
         """
 
     def sweep(self, term_s: float, refuse_for_s: float, unix_s: float) -> int:
@@ -242,6 +262,14 @@ class MemoryLeaseStorage:
             self._sessions[row.client_id] = row
             self._names[(row.peer, row.name)] = row.client_id
             return row
+
+    def rekey_sessions(self, client_ids: Sequence[int], secret: bytes) -> None:
+        """Have sessions open by another secret."""
+        with self._lock:
+            for client_id in client_ids:
+                if client_id in self._sessions:
+                    row = self._sessions[client_id]
+                    self._sessions[client_id] = replace(row, secret=secret)
 
     def forget_session(self, client_id: int) -> None:
         """Delete a session's row."""

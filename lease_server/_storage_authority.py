@@ -245,7 +245,9 @@ class StorageAuthority(abc.ABC, Generic[_Storage]):
         ]
 
     @abc.abstractmethod
-    def close_session(self, name: str, peer: bytes = b"", secret: bytes = b"") -> int:
+    def close_session(
+        self, name: str, peer: bytes = b"", secret: bytes = b"", *, older: Sequence[bytes] = ()
+    ) -> int:
         """Close permanently and durably; return the id; see ``Authority``."""
 
     def rotate_secret(self) -> None:
@@ -337,6 +339,7 @@ class StorageAuthority(abc.ABC, Generic[_Storage]):
         peer: bytes,
         retention_s: float,
         secret: bytes,
+        older: Sequence[bytes],
         source: str,
     ) -> tuple[SessionRow, bool]:
         """The open session of that name, and whether this call created it."""
@@ -348,10 +351,11 @@ class StorageAuthority(abc.ABC, Generic[_Storage]):
         retention_s: float = 0.0,
         secret: bytes = b"",
         *,
+        older: Sequence[bytes] = (),
         source: str = "",
     ) -> OpenedSession:
         """The session of that name and peer, made durable if it is new; see ``Authority``."""
-        row, created = self._open(name, peer, retention_s, secret, source)
+        row, created = self._open(name, peer, retention_s, secret, older, source)
         token = self._signer.token(row.client_id, peer)
         term_s = min(self.term_s, row.retention_s)
         return OpenedSession(row.client_id, token, row.retention_s, created, term_s)

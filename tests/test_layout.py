@@ -573,7 +573,7 @@ def _acts_when_closed(node: ast.AST, *, inside: bool) -> bool:
     return False
 
 
-_SECRETS = {"token", "tokens", "secret", "secrets", "password", "group_token", "session_secret"}
+_SECRETS = {"token", "tokens", "secret", "secrets", "password", "group_token", "session_secrets"}
 # What is called a token and is no secret: it tells one transaction, or one place, from another.
 _MARKS = {
     "_rifl_ground.postgres.owned.TransactionMark",

@@ -69,7 +69,7 @@ class Client:
             window=setting.window,
             unresolved_s=setting.unresolved_s,
             session_name=self._session or None,
-            session_secret=secret_of(self._session) if self._session else b"",
+            session_secrets=(secret_of(self._session),) if self._session else (),
         )
         router = None
         if setting.servers > 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from chaos.sim.loop import Process
@@ -78,13 +79,16 @@ class StoreLeases:
             client.due = 0.0
 
     def open_session(
-        self, row: SessionRow, policy: SessionPolicy, *, unused_s: float = math.inf
+        self,
+        row: SessionRow,
+        policy: SessionPolicy,
+        older: Sequence[bytes] = (),
+        *,
+        unused_s: float = math.inf,
     ) -> SessionRow:
         """Insert the session, or the row that stands."""
         data = self._reach()
-        standing = self._store.sessions.get((row.peer, row.name))
-        if standing is not None:
-            require_owner(standing.secret, row.secret)
+        standing = self._owned(row.peer, row.name, row.secret, older)
         if standing is None:
             length_s = min(unused_s, row.retention_s)
             client = Client(length_s, self._store.clock() + length_s, "session")
@@ -109,14 +113,18 @@ class StoreLeases:
         return standing
 
     def close_session(
-        self, name: str, peer: bytes, unix_s: float, secret: bytes = b""
+        self,
+        name: str,
+        peer: bytes,
+        unix_s: float,
+        secret: bytes = b"",
+        older: Sequence[bytes] = (),
     ) -> tuple[SessionRow, bool]:
         """Close permanently."""
         data = self._reach()
-        row = self._store.sessions.get((peer, name))
+        row = self._owned(peer, name, secret, older)
         if row is None:
             raise SessionClosed(f"no session {name!r} is known here")
-        require_owner(row.secret, secret)
         if row.state is not SessionState.OPEN:
             return row, False
         row = replace(row, state=SessionState.CLOSED, changed_at_unix_s=unix_s)
@@ -125,6 +133,16 @@ class StoreLeases:
         if client is not None:
             client.state, client.due, client.full_s = "closed", 0.0, 0.0
         return row, True
+
+    def _owned(
+        self, peer: bytes, name: str, secret: bytes, older: Sequence[bytes]
+    ) -> SessionRow | None:
+        """Return the row of a name, which opens by that secret from now on; raises ``NotYours``."""
+        row = self._store.sessions.get((peer, name))
+        if row is not None:
+            require_owner(row.secret, secret, older)
+            row = self._store.sessions[peer, name] = replace(row, secret=secret)
+        return row
 
     def sweep(self, term_s: float, refuse_for_s: float, unix_s: float) -> int:
         """End what is due, if the store was watched for a full term."""

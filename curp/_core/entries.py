@@ -109,6 +109,14 @@ class SessionForgotten(NamedTuple):
     client_id: int
 
 
+@hides("secret")
+class SessionsRekeyed(NamedTuple):
+    """Sessions, open or ended, open by another secret from here on; ids not known are fine."""
+
+    client_ids: tuple[int, ...]
+    secret: bytes
+
+
 class IdsReserved(NamedTuple):
     """Client ids up to ``last_id`` may be granted."""
 
@@ -150,6 +158,7 @@ Entry: TypeAlias = (
     | ClientRemoved
     | SessionPut
     | SessionForgotten
+    | SessionsRekeyed
     | IdsReserved
     | SecretsPut
     | LeaderStarted

@@ -18,6 +18,7 @@ from curp._core.entries import (
     SecretsPut,
     SessionForgotten,
     SessionPut,
+    SessionsRekeyed,
 )
 from rifl.core._serving.bounds import KeyBounds
 from rifl.core._serving.client_entry import Attempt
@@ -160,6 +161,11 @@ class GroupState:
             self.sessions[entry.client_id] = entry
         elif isinstance(entry, SessionForgotten):
             self.sessions.pop(entry.client_id, None)
+        elif isinstance(entry, SessionsRekeyed):
+            for client_id in entry.client_ids:
+                if client_id in self.sessions:
+                    session = self.sessions[client_id]
+                    self.sessions[client_id] = session._replace(secret=entry.secret)
         elif isinstance(entry, IdsReserved):
             self.last_id = max(self.last_id, entry.last_id)
         elif isinstance(entry, SecretsPut):

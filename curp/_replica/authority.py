@@ -120,14 +120,19 @@ class GroupAuthority:
         retention_s: float = 0.0,
         secret: bytes = b"",
         *,
+        older: Sequence[bytes] = (),
         source: str = "",
     ) -> OpenedSession:
         """See ``Authority``."""
-        return self.current.open_session(name, peer, retention_s, secret, source=source)
+        return self.current.open_session(
+            name, peer, retention_s, secret, older=older, source=source
+        )
 
-    def close_session(self, name: str, peer: bytes = b"", secret: bytes = b"") -> int:
+    def close_session(
+        self, name: str, peer: bytes = b"", secret: bytes = b"", *, older: Sequence[bytes] = ()
+    ) -> int:
         """See ``Authority``."""
-        return self.current.close_session(name, peer, secret)
+        return self.current.close_session(name, peer, secret, older=older)
 
     def end_session(self, name: str) -> list[int]:
         """See ``Authority``."""

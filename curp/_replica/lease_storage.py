@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
-from curp._core.entries import Entry, IdsReserved, SecretsPut, SessionForgotten, SessionPut
+from curp._core.entries import (
+    Entry,
+    IdsReserved,
+    SecretsPut,
+    SessionForgotten,
+    SessionPut,
+    SessionsRekeyed,
+)
 from curp._core.state import GroupState
 from curp._replica.group_store import GroupStore
 from lease_server._errors import StorageUnavailable
@@ -88,6 +96,11 @@ class LogLeaseStorage:
                 )
             )
             return row
+
+    def rekey_sessions(self, client_ids: Sequence[int], secret: bytes) -> None:
+        """Have sessions open by another secret."""
+        with self._writing:
+            self._write(SessionsRekeyed(tuple(client_ids), secret))
 
     def forget_session(self, client_id: int) -> None:
         """Delete a session."""

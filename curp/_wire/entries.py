@@ -15,6 +15,7 @@ from curp._core.entries import (
     SecretsPut,
     SessionForgotten,
     SessionPut,
+    SessionsRekeyed,
     SetAside,
 )
 from curp._wire.fields import UINT64, VERSION, packed_ranges, ranges, signed
@@ -39,6 +40,9 @@ def entry_to_bytes(entry: Entry) -> bytes:
         message.session_put.CopyFrom(session_to_message(entry))
     elif isinstance(entry, SessionForgotten):
         message.session_forgotten.client_id = entry.client_id
+    elif isinstance(entry, SessionsRekeyed):
+        message.sessions_rekeyed.client_ids.extend(entry.client_ids)
+        message.sessions_rekeyed.secret = entry.secret
     elif isinstance(entry, IdsReserved):
         message.ids_reserved.last_id = entry.last_id
     elif isinstance(entry, SecretsPut):
@@ -76,6 +80,9 @@ def entry_from_bytes(lsn: int, body: bytes) -> Entry:
         return session_from_message(lsn, message.session_put)
     if kind == "session_forgotten":
         return SessionForgotten(message.session_forgotten.client_id)
+    if kind == "sessions_rekeyed":
+        rekeyed = message.sessions_rekeyed
+        return SessionsRekeyed(tuple(rekeyed.client_ids), rekeyed.secret)
     if kind == "ids_reserved":
         return IdsReserved(message.ids_reserved.last_id)
     if kind == "secrets_put":

@@ -81,14 +81,16 @@ class ReleaseReply(_message.Message):
     def __init__(self) -> None: ...
 
 class OpenSessionRequest(_message.Message):
-    __slots__ = ("name", "retention_ms", "secret")
+    __slots__ = ("name", "retention_ms", "secret", "older_secrets")
     NAME_FIELD_NUMBER: _ClassVar[int]
     RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
     SECRET_FIELD_NUMBER: _ClassVar[int]
+    OLDER_SECRETS_FIELD_NUMBER: _ClassVar[int]
     name: str
     retention_ms: int
     secret: bytes
-    def __init__(self, name: _Optional[str] = ..., retention_ms: _Optional[int] = ..., secret: _Optional[bytes] = ...) -> None: ...
+    older_secrets: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, name: _Optional[str] = ..., retention_ms: _Optional[int] = ..., secret: _Optional[bytes] = ..., older_secrets: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class OpenSessionReply(_message.Message):
     __slots__ = ("client_id", "token", "retention_ms", "created", "heartbeat", "deduplicated", "not_deduplicated", "window", "path", "store", "term_ms")
@@ -117,12 +119,14 @@ class OpenSessionReply(_message.Message):
     def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., retention_ms: _Optional[int] = ..., created: bool = ..., heartbeat: _Optional[_Union[Heartbeat, str]] = ..., deduplicated: _Optional[_Iterable[str]] = ..., not_deduplicated: _Optional[_Iterable[str]] = ..., window: _Optional[int] = ..., path: _Optional[str] = ..., store: _Optional[int] = ..., term_ms: _Optional[int] = ...) -> None: ...
 
 class CloseSessionRequest(_message.Message):
-    __slots__ = ("name", "secret")
+    __slots__ = ("name", "secret", "older_secrets")
     NAME_FIELD_NUMBER: _ClassVar[int]
     SECRET_FIELD_NUMBER: _ClassVar[int]
+    OLDER_SECRETS_FIELD_NUMBER: _ClassVar[int]
     name: str
     secret: bytes
-    def __init__(self, name: _Optional[str] = ..., secret: _Optional[bytes] = ...) -> None: ...
+    older_secrets: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, name: _Optional[str] = ..., secret: _Optional[bytes] = ..., older_secrets: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class CloseSessionReply(_message.Message):
     __slots__ = ()

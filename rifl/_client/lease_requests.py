@@ -15,6 +15,7 @@ from _rifl_ground.refusals import Outcome
 from lease_server.v1 import lease_server_pb2 as pb
 from rifl._client.answers import FinalStatus
 from rifl._client.errors import Status, call_error
+from rifl._client.session_secret import shown
 from rifl._client.shared_renewals import Companion, settle
 from rifl._client.state import ClientState
 from rifl._grpc.codes import NO_STREAM
@@ -82,7 +83,7 @@ def next_request(state: ClientState) -> LeaseRequest | float | None:
     message = pb.OpenSessionRequest(
         name=settings.session_name,
         retention_ms=int((settings.session_retention_s or 0.0) * 1000),
-        secret=settings.session_secret,
+        **shown(settings.session_secrets),
     )
     return LeaseRequest("OpenSession", message, LEASE_TIMEOUT_S, now)
 

@@ -32,7 +32,7 @@ def guards(
     credentials: grpc.ChannelCredentials | None,
 ) -> tuple[Any, ...]:
     """Return the interceptors that a channel to an address needs: one of a kind, or none."""
-    if not settings.session_secret:
+    if not settings.session_secrets:
         return ()
     why = why_not_sent(
         "the session's secret",

@@ -12,6 +12,7 @@ from _rifl_ground.refusals import Outcome
 from lease_server.v1 import lease_server_pb2 as pb
 from rifl._client.answers import FinalStatus, read_answer
 from rifl._client.errors import CallError, Status, call_error
+from rifl._client.session_secret import shown
 from rifl._client.state import ClientState
 from rifl._grpc.codes import status_code
 from rifl._wire.records import parse_resolution
@@ -89,8 +90,8 @@ class Closing(Asking):
         if name is None:
             raise ValueError("only a named session is closed: rifl.connect(..., session=...)")
         super().__init__(state, timeout_s, None)
-        secret = state.settings.session_secret
-        self.request = pb.CloseSessionRequest(name=name, secret=secret).SerializeToString()
+        secrets = shown(state.settings.session_secrets)
+        self.request = pb.CloseSessionRequest(name=name, **secrets).SerializeToString()
 
 
 class Resolver(Asking):

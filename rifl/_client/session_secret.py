@@ -1,49 +1,76 @@
-"""The secret of a channel's named session: given, or found in the environment."""
+"""The secrets of a channel's named session: given, or found in the environment."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, TypedDict
 
-from lease_server._session_secret import MAX_SECRET_BYTES, MIN_SECRET_BYTES
+from lease_server._session_secret import MAX_OLDER_SECRETS, MAX_SECRET_BYTES, MIN_SECRET_BYTES
 
 VARIABLE = "RIFL_SESSION_SECRET"
 FILE_VARIABLE = "RIFL_SESSION_SECRET_FILE"
 
 
-def find_session_secret(given: str | bytes | None = None) -> bytes:
-    """Return the secret that opens this process's sessions, empty if there is none.
+class _Shown(TypedDict):
+    secret: bytes
+    older_secrets: Sequence[bytes]
 
-    ``given``, else what RIFL_SESSION_SECRET holds, or the file that RIFL_SESSION_SECRET_FILE
-    names, without white space around it. Raises ``ValueError`` if both are set, if the file
-    cannot be read, and for a secret that has not 16 to 1024 bytes; no error holds it.
+
+def find_session_secrets(
+    given: str | bytes | Sequence[str | bytes] | None = None,
+) -> tuple[bytes, ...]:
+    """Return the secrets that open this process's sessions, empty if there is none.
+
+    Sessions open by the first one from then on; others open them, too. They are ``given``, or
+    in RIFL_SESSION_SECRET, or in the file that RIFL_SESSION_SECRET_FILE names: there a line has
+    one, without white space around it. Raises ``ValueError`` if both are set, if the file cannot
+    be read, for more than 4 secrets, and for one that has not 16 to 1024 bytes; no error holds one.
     """
-    secret, where = given, "secret"
-    if secret is None:
-        secret, path = os.environ.get(VARIABLE), os.environ.get(FILE_VARIABLE)
-        where = VARIABLE
-        if path:
-            if secret:
-                raise ValueError(f"of {VARIABLE} and {FILE_VARIABLE} only one is set")
-            where = FILE_VARIABLE
-            try:
-                secret = Path(path).read_bytes()
-            except OSError as error:
-                raise ValueError(f"{FILE_VARIABLE}: {error}") from error
-        if not secret:
-            if path:
-                raise ValueError(f"{FILE_VARIABLE}: {path} is empty")
-            return b""
-        secret = secret.strip()
-    found = _as_bytes(secret, where)
-    if not MIN_SECRET_BYTES <= len(found) <= MAX_SECRET_BYTES:
-        raise ValueError(
-            f"{where}: a session's secret has {MIN_SECRET_BYTES} to {MAX_SECRET_BYTES} bytes"
-        )
+    where = "secret"
+    if given is None:
+        where, found = _environment()
+    elif isinstance(given, str | bytes | bytearray | memoryview) or not isinstance(given, Sequence):
+        found = (_as_bytes(given, where),)
+    elif given:
+        found = tuple(_as_bytes(each, where) for each in given)
+    else:
+        raise ValueError("secret: an empty list opens nothing: pass a secret, or None")
+    if len(found) > 1 + MAX_OLDER_SECRETS:
+        raise ValueError(f"{where}: a session has at most {1 + MAX_OLDER_SECRETS} secrets")
+    for each in found:
+        if not MIN_SECRET_BYTES <= len(each) <= MAX_SECRET_BYTES:
+            raise ValueError(
+                f"{where}: a session's secret has {MIN_SECRET_BYTES} to {MAX_SECRET_BYTES} bytes"
+            )
     return found
 
 
-def _as_bytes(secret: str | bytes, where: str) -> bytes:
+def shown(secrets: Sequence[bytes]) -> _Shown:
+    """Return the fields by which a request shows secrets."""
+    return {"secret": secrets[0] if secrets else b"", "older_secrets": secrets[1:]}
+
+
+def _environment() -> tuple[str, tuple[bytes, ...]]:
+    """Return the variable that counts, and the secrets in it, or in the file that it names."""
+    text, path = os.environ.get(VARIABLE, ""), os.environ.get(FILE_VARIABLE)
+    if text and path:
+        raise ValueError(f"of {VARIABLE} and {FILE_VARIABLE} only one is set")
+    where, raw = VARIABLE, _as_bytes(text, VARIABLE)
+    if path:
+        where = FILE_VARIABLE
+        try:
+            raw = Path(path).read_bytes()
+        except OSError as error:
+            raise ValueError(f"{FILE_VARIABLE}: {error}") from error
+    found = tuple(line.strip() for line in raw.split(b"\n") if line.strip())
+    if not found and (text or path):
+        raise ValueError(f"{where}: {path or 'it'} is empty")
+    return where, found
+
+
+def _as_bytes(secret: Any, where: str) -> bytes:
     if not isinstance(secret, str):
         # bytes(32) were 32 zeros, which everybody knows.
         return bytes(memoryview(secret))

@@ -12,7 +12,7 @@ import grpc
 
 from lease_server import BadHeader, SessionPolicy
 from lease_server._session_table import SessionTable
-from rifl._client.session_secret import find_session_secret
+from rifl._client.session_secret import find_session_secrets
 from rifl._wire.header import MAX_RESPONSE_BYTES
 from rifl.core._calling.client_session import UNRESOLVED_LIMIT, UNRESOLVED_S
 from rifl.core._calling.retry import RetryPolicy
@@ -76,7 +76,7 @@ class ConnectKeywords(_Keywords, total=False):
     hedge_after: float | None
     session: str | None
     session_retention: float | None
-    secret: str | bytes | None
+    secret: str | bytes | Sequence[str | bytes] | None
     plaintext_secrets: bool
     follow_leaders: bool
     conflict_keys: Mapping[str, Callable[[Any], Any]] | None
@@ -118,9 +118,9 @@ class Settings:
     observer: Observer | Sequence[Observer] | None = None
     session_name: str | None = None
     session_retention_s: float | None = None
-    # Opens it where the channel has no authenticated peer; empty for none.
-    session_secret: bytes = field(default=b"", repr=False)
-    # Whether it may go over a connection that is not encrypted.
+    # They open it where the channel has no authenticated peer, the first alone from then on.
+    session_secrets: tuple[bytes, ...] = field(default=(), repr=False)
+    # Whether they may go over a connection that is not encrypted.
     plaintext_secrets: bool = False
     # Whether a call that may have run can be raised as DEADLINE_EXCEEDED.
     keep_deadline_exceeded: bool = False
@@ -181,7 +181,7 @@ def make_settings(
         default_retry=retry is None,
         grpc_retries=grpc_retries,
         max_response_bytes=max_response_bytes,
-        session_secret=find_session_secret(secret) if name is not None else b"",
+        session_secrets=find_session_secrets(secret) if name is not None else (),
         conflict_keys=dict(given.get("conflict_keys") or {}),
     )
 

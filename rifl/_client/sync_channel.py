@@ -153,7 +153,8 @@ def connect(
     ``session_retention`` seconds (None: the server's default; at most 30 days). It takes calls
     with a key only (``rifl.key``); ``close`` leaves it open. If the server does not
     authenticate the channel, the session opens by ``secret``, 16 to 1024 bytes, which should
-    be random. The first opener's secret is the session's; others are NOT_YOURS. None
+    be random. The first opener's secret is the session's; others are NOT_YOURS. Of several,
+    ``[new, old]``, any opens it, and it opens by the first alone from then on. None
     uses the environment's: RIFL_SESSION_SECRET, or the file that
     RIFL_SESSION_SECRET_FILE names. Without ``credentials`` the secret goes only to a loopback
     address, ``localhost`` or a unix socket: else the session is not opened, and calls raise

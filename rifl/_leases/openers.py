@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from _rifl_ground.refusals import Denied
-from lease_server._session_secret import check_secret, not_yours, verifier
+from lease_server._session_secret import check_secrets, not_yours, verifier
 from lease_server._sessions import SessionsFrom
 from rifl._grpc.certificates import name_of
 from rifl._leases.peer import values_of
@@ -35,9 +35,12 @@ class SessionOpeners:
         """Return what is given, read if it was not yet."""
         return given if isinstance(given, SessionOpeners) else cls(given)
 
-    def shown(self, secret: bytes, name: str, peer: bytes) -> bytes:
-        """Return what a caller shows for a session: nothing if its channel says who it is.
+    def shown(
+        self, secret: bytes, name: str, peer: bytes, older: Sequence[bytes] = ()
+    ) -> tuple[bytes, ...]:
+        """Return what a caller shows for a session: the verifiers of its secret and older ones.
 
+        The first is empty if its channel says who it is, or for one without a secret.
         Raises ``NotYours`` for a caller that may open none, ``BadHeader`` for a bad secret.
         """
         if peer:
@@ -47,19 +50,19 @@ class SessionOpeners:
                     "sessions here",
                     Denied("certificate", "unlisted"),
                 )
-            return b""
+            return (b"",)
         if self._without is SessionsFrom.PEERS:
             raise NotYours(
                 "the session is not yours: sessions_from lets callers with a certificate open "
                 "sessions here, and no others",
                 Denied("certificate", "missing"),
             )
-        if secret:
-            check_secret(secret)
-            return verifier(secret, name)
+        if secret or older:
+            check_secrets(secret, older)
+            return tuple(verifier(each, name) for each in (secret, *older))
         if self._without is not SessionsFrom.ANYONE:
             raise not_yours("missing")
-        return b""
+        return (b"",)
 
 
 def _spelled(name: str) -> str:

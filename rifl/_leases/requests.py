@@ -165,11 +165,13 @@ class LeaseRequests:
         ``source``: the caller's address, which counts if the peer is anonymous.
         """
         request = _parse(pb.OpenSessionRequest, raw)
+        secret, *older = self._shown(request, peer)
         opened = self._authority.open_session(
             request.name,
             peer,
             request.retention_ms / 1000,
-            self._openers.shown(request.secret, request.name, peer),
+            secret,
+            older=older,
             source="" if peer else source,
         )
         return pb.OpenSessionReply(
@@ -189,9 +191,14 @@ class LeaseRequests:
     def close_session(self, raw: bytes, peer: bytes) -> bytes:
         """CloseSessionRequest to CloseSessionReply. Blocks on the storage."""
         request = _parse(pb.CloseSessionRequest, raw)
-        shown = self._openers.shown(request.secret, request.name, peer)
-        self._authority.close_session(request.name, peer, shown)
+        secret, *older = self._shown(request, peer)
+        self._authority.close_session(request.name, peer, secret, older=older)
         return pb.CloseSessionReply().SerializeToString()
+
+    def _shown(
+        self, request: pb.OpenSessionRequest | pb.CloseSessionRequest, peer: bytes
+    ) -> tuple[bytes, ...]:
+        return self._openers.shown(request.secret, request.name, peer, request.older_secrets)
 
 
 def _parse(kind: type[_M], raw: bytes) -> _M:

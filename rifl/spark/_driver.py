@@ -18,7 +18,7 @@ from _rifl_ground.plaintext import why_not_sent
 from lease_server.v1 import lease_server_pb2 as lease_pb
 from lease_server.v1 import lease_server_pb2_grpc as lease_grpc
 from rifl._client.answers import read_answer
-from rifl._client.session_secret import find_session_secret
+from rifl._client.session_secret import find_session_secrets, shown
 from rifl.core._calling.client_lease import MethodPatterns
 from rifl.spark._connections import open_plain
 from rifl.spark._descriptors import MethodShape, from_file, from_module, from_pool
@@ -91,30 +91,30 @@ class WriteDriver:
         ``method``, unless None, is one that the server must deduplicate.
         """
         request = lease_pb.OpenSessionRequest(
-            name=name, retention_ms=int((retention_s or 0.0) * 1000), secret=self._secret()
+            name=name, retention_ms=int((retention_s or 0.0) * 1000), **shown(self._secrets())
         )
         opened = self._ask(self._leases.OpenSession, request)
         if method is not None:
             self._require_deduplicated(method, opened)
         return int(opened.store)
 
-    def _secret(self) -> bytes:
-        """Return the secret that opens sessions; raises ``PlanError`` if it may not go there."""
-        secret, connection = _session_secret(), self._connection
+    def _secrets(self) -> tuple[bytes, ...]:
+        """Return the secrets that open sessions; raises ``PlanError`` if they may not go there."""
+        secrets, connection = _session_secrets(), self._connection
         why = why_not_sent(
             "the sessions' secret",
             self._target,
             secure=connection.tls,
             allowed=connection.plaintext_secrets,
         )
-        if secret and why:
+        if secrets and why:
             raise PlanError(why.replace("plaintext_secrets", "plaintextSecrets"))
-        return secret
+        return secrets
 
     def close_session(self, name: str) -> bool:
         """Close a session, for good; False if the server knows none of that name."""
         try:
-            request = lease_pb.CloseSessionRequest(name=name, secret=self._secret())
+            request = lease_pb.CloseSessionRequest(name=name, **shown(self._secrets()))
             self._ask(self._leases.CloseSession, request)
         except SessionGone:
             return False
@@ -222,10 +222,10 @@ def process_driver(connection: ConnectionOptions, timeout_s: float) -> WriteDriv
     return found
 
 
-def _session_secret() -> bytes:
+def _session_secrets() -> tuple[bytes, ...]:
     # The environment's, here as on executors: never an option, which the plan would show.
     try:
-        return find_session_secret()
+        return find_session_secrets()
     except ValueError as error:
         raise PlanError(str(error)) from error
 

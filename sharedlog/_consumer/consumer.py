@@ -243,7 +243,7 @@ class Consumer:
         target: str,
         credentials: grpc.ChannelCredentials | None = None,
         *,
-        secret: str | bytes | None = None,
+        secret: str | bytes | Sequence[str | bytes] | None = None,
         options: Sequence[tuple[str, Any]] = (),
         interceptors: Sequence[Any] = (),
         plaintext_secrets: bool = False,
@@ -252,7 +252,7 @@ class Consumer:
 
         The arguments are those of ``rifl.connect``. By default there are no credentials, and the
         secret is that of RIFL_SESSION_SECRET, or of the file that RIFL_SESSION_SECRET_FILE names.
-        All processes of the consumer need the same secret.
+        All processes of the consumer need the same secret, or several with it among them.
         """
         self._services[target] = CalledService(
             credentials, secret, options, interceptors, plaintext_secrets

@@ -37,7 +37,7 @@ class CalledService(NamedTuple):
     """How a service is called; see ``Consumer.service``."""
 
     credentials: grpc.ChannelCredentials | None = None
-    secret: str | bytes | None = None
+    secret: str | bytes | Sequence[str | bytes] | None = None
     options: Sequence[tuple[str, Any]] = ()
     interceptors: Sequence[Any] = ()
     plaintext_secrets: bool = False

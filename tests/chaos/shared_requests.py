@@ -257,29 +257,33 @@ class Sequence:
         what = self.random.choice(("renew", "release", "renew"))
         return Step(f"{what} {client_id}", lambda subject: getattr(subject.leases, what)(client_id))
 
-    def _shown(self) -> bytes:
+    def _shown(self) -> tuple[bytes, tuple[bytes, ...]]:
         # Most have the secret that most sessions have.
-        return self.random.choice((b"one" * 8, b"one" * 8, b"one" * 8, b"other" * 5, b""))
+        one, other = b"one" * 8, b"other" * 5
+        plain: list[tuple[bytes, tuple[bytes, ...]]]
+        plain = [(one, ()), (one, ()), (one, ()), (one, (other,)), (other, ()), (b"", ())]
+        return self.random.choice([*plain, (other, (b"third" * 5, one))])
 
     def _open(self, name: str) -> Step:
         client_id = next(self.ids)
-        row = SessionRow(client_id, name, PEER, SessionState.OPEN, TERM_S, UNIX_S, self._shown())
+        secret, older = self._shown()
+        row = SessionRow(client_id, name, PEER, SessionState.OPEN, TERM_S, UNIX_S, secret)
         self.sessions.setdefault(name, client_id)
 
         def take(subject: Subject) -> Any:
-            found = subject.leases.open_session(row, SessionPolicy())
+            found = subject.leases.open_session(row, SessionPolicy(), older)
             return found.client_id, found.state, found.secret
 
-        return Step(f"open {row}", take)
+        return Step(f"open {row} {secret!r} {older}", take)
 
     def _close(self, name: str) -> Step:
-        secret = self._shown()
+        secret, older = self._shown()
 
         def take(subject: Subject) -> Any:
-            row, was_open = subject.leases.close_session(name, PEER, UNIX_S, secret)
+            row, was_open = subject.leases.close_session(name, PEER, UNIX_S, secret, older)
             return row.client_id, row.state, was_open
 
-        return Step(f"close {name}", take)
+        return Step(f"close {name} {secret!r} {older}", take)
 
     def _sweep(self) -> Step:
         # Whoever was busy is looked at again after a second.

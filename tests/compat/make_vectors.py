@@ -153,7 +153,9 @@ def _lease() -> list[dict[str, Any]]:
         lease_pb.OpenSessionReply(
             client_id=1025, token=_TOKEN, retention_ms=86_400_000, created=True, store=_STORE
         ),
+        lease_pb.OpenSessionRequest(name="orders", secret=b"a" * 16, older_secrets=[b"b" * 16]),
         lease_pb.CloseSessionRequest(name="orders"),
+        lease_pb.CloseSessionRequest(name="orders", secret=b"a" * 16, older_secrets=[b"b" * 16]),
         rifl_pb2.ResolveRequest(client_id=7, token=_TOKEN, seq=3, store=_STORE),
         rifl_pb2.ResolveRequest(client_id=7, token=_TOKEN, key=b"order-17"),
     ]  # fmt: skip

@@ -19,6 +19,7 @@ from curp._core.entries import (
     SecretsPut,
     SessionForgotten,
     SessionPut,
+    SessionsRekeyed,
     SetAside,
 )
 from curp._core.poison import HELD, LOGGED, Case, Ledger, ProcessDeath
@@ -58,6 +59,7 @@ _ENTRIES: list[Any] = [
     ClientRemoved(7),
     SessionPut(9, "nightly", b"", "expired", 60.5, 1.25, b"verifier", "10.0.0.7"),
     SessionForgotten(9),
+    SessionsRekeyed((9, 2**63 - 1), b"verifier"),
     IdsReserved(1024),
     SecretsPut(((1, b"s" * 32), (0, b"t" * 32))),
     LeaderStarted(4, "r1", 3),

@@ -116,6 +116,11 @@ class SqliteLeaseStorage:
                 ).fetchone()
             )
 
+    def rekey_sessions(self, client_ids, secret):
+        with self._transaction() as db:
+            for client_id in client_ids:
+                db.execute("UPDATE session SET secret = ? WHERE client_id = ?", (secret, client_id))
+
     def forget_session(self, client_id):
         with self._transaction() as db:
             db.execute("DELETE FROM session WHERE client_id = ?", (client_id,))

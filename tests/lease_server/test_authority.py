@@ -284,6 +284,47 @@ def test_sessions_outlive_a_crash(restart, clock):
         authority.open_session("done")
 
 
+def test_a_new_secret_is_durable_before_the_old_one_is_gone(restart):
+    """While the storage is away the old one stays; a crash leaves one of the two (§5)."""
+    storage, authority = restart()
+    opened = authority.open_session("job", secret=b"old")
+    storage.fail = True
+    for attempt in (authority.open_session, authority.close_session):
+        with pytest.raises(StorageUnavailable):
+            attempt("job", secret=b"new", older=[b"old"])
+    assert authority.open_session("job", secret=b"old").client_id == opened.client_id
+    storage.fail = False
+    authority.open_session("job", secret=b"new", older=[b"old"])
+    for each in (authority, restart()[1]):
+        assert each.open_session("job", secret=b"new").client_id == opened.client_id
+        with pytest.raises(NotYours):
+            each.open_session("job", secret=b"old")
+
+
+def test_an_end_that_is_written_late_keeps_a_newer_secret(restart, clock, monkeypatch):
+    """A session expires while the storage is away, and is rekeyed before its end is written."""
+    storage, authority = restart()
+    opened = authority.open_session("job", b"", 100.0, b"old")
+    assert authority.renew(opened.client_id)
+    storage.register(opened.client_id)
+    clock.advance(100.0)
+
+    def fail(row):
+        raise StorageUnavailable(f"{row.name} cannot be written")
+
+    with monkeypatch.context() as context:
+        context.setattr(storage, "put_session", fail)
+        assert authority.expire() == []
+    with pytest.raises(SessionClosed):
+        authority.open_session("job", secret=b"new", older=[b"old"])
+    assert authority.expire() == [opened.client_id]
+    for each in (authority, restart()[1]):
+        with pytest.raises(SessionClosed):
+            each.open_session("job", secret=b"new")
+        with pytest.raises(NotYours):
+            each.open_session("job", secret=b"old")
+
+
 def test_a_session_past_its_retention_ends_durably_before_its_records(restart, clock):
     """An expired session's id comes out only once its end is stored (invariant 3)."""
     storage, authority = restart()

@@ -50,6 +50,17 @@ def test_one_session_a_name(storage: LeaseStorage):
     assert storage.put_session(replace(ROW, client_id=8)).client_id == 8
 
 
+def test_sessions_open_by_another_secret_all_at_once(storage: LeaseStorage):
+    """Open and ended ones, and nothing else of them; unknown ids are fine (§5)."""
+    ended = replace(ROW, client_id=8, name="ended", state=SessionState.CLOSED)
+    other = replace(ROW, client_id=9, name="other")
+    for row in (ROW, ended, other):
+        storage.put_session(row)
+    storage.rekey_sessions([8, 7, 12345], b"another")
+    rekeyed = [replace(row, secret=b"another") for row in (ROW, ended)]
+    assert sorted(storage.load_sessions(), key=lambda row: row.client_id) == [*rekeyed, other]
+
+
 def test_memory_ids_tell_their_incarnation():
     """Ids of another process's memory storage are told apart, small ones too (§5)."""
     mine, other = MemoryLeaseStorage(), MemoryLeaseStorage()

@@ -36,6 +36,7 @@ from rifl.core._shared.errors import (
     Draining,
     InProgress,
     LeaseExpired,
+    NotYours,
     OutcomeUnknown,
     PayloadMismatch,
     SessionClosed,
@@ -889,6 +890,23 @@ class StoreConformance:
             after = Opened(place)
             assert after.store.leases.secrets() == third
             after.close()
+
+    def test_a_session_has_one_secret_after_a_restart(self, place):
+        """The new one that was shown with the old one, of its whole series too (DESIGN §5)."""
+        opened = Opened(place)
+        names = ("s", "q#1", "q#2")
+        ids = [opened.authority.open_session(name, secret=b"old").client_id for name in names]
+        for name in ("s", "q#2"):
+            opened.authority.open_session(name, secret=b"new", older=[b"old"])
+        if place.durable:
+            opened.close()
+            opened = Opened(place)
+        ours = opened.authority
+        assert [ours.open_session(name, secret=b"new").client_id for name in names] == ids
+        for name in names:
+            with pytest.raises(NotYours):
+                ours.open_session(name, secret=b"old")
+        opened.close()
 
     def test_sessions_are_put_once_and_never_reopened(self, place):
         """One id a name; what is closed stays closed; forgotten names are free (DESIGN §5)."""

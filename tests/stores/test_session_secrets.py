@@ -5,14 +5,24 @@ from __future__ import annotations
 import itertools
 import sqlite3
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from lease_server import MemoryLeaseStorage, NotYours, SessionClosed, SessionsFrom, open_authority
+from lease_server import (
+    MemoryLeaseStorage,
+    NotYours,
+    SessionClosed,
+    SessionsFrom,
+    SessionState,
+    open_authority,
+)
 from lease_server.v1 import lease_server_pb2 as pb
+from rifl._client.session_secret import shown
 from rifl._leases.openers import SessionOpeners, session_openers
 from rifl._leases.peer import peer_of
 from rifl._leases.requests import GrantTerms, LeaseRequests
@@ -22,6 +32,7 @@ from rifl.core._shared.errors import BadHeader
 
 _NUMBERS = itertools.count()
 MINE, OTHERS = b"my secret, drawn at random", b"another's, drawn at random"
+NEW, NEWER = b"my new one, drawn at random", b"an even newer one, at random"
 
 
 @pytest.fixture(params=["memory", "sqlite", "redis", "postgresql", "mariadb"])
@@ -48,14 +59,15 @@ class Server:
         self.authority = open_authority(storage)
         self._requests = LeaseRequests(self.authority, terms, SessionOpeners.of(sessions_from))
 
-    def open(self, name: str, secret: bytes = b"", peer: bytes = b"") -> int:
+    def open(self, name: str, *secrets: bytes, peer: bytes = b"", retention_ms: int = 0) -> int:
         """Open a session; its client id."""
-        request = pb.OpenSessionRequest(name=name, secret=secret).SerializeToString()
-        return pb.OpenSessionReply.FromString(self._requests.open_session(request, peer)).client_id
+        request = pb.OpenSessionRequest(name=name, retention_ms=retention_ms, **shown(secrets))
+        reply = self._requests.open_session(request.SerializeToString(), peer)
+        return pb.OpenSessionReply.FromString(reply).client_id
 
-    def close(self, name: str, secret: bytes = b"", peer: bytes = b"") -> None:
+    def close(self, name: str, *secrets: bytes, peer: bytes = b"") -> None:
         """Close a session."""
-        request = pb.CloseSessionRequest(name=name, secret=secret).SerializeToString()
+        request = pb.CloseSessionRequest(name=name, **shown(secrets)).SerializeToString()
         self._requests.close_session(request, peer)
 
 
@@ -121,6 +133,156 @@ def test_the_sessions_of_a_series_have_one_secret(serve: Callable[..., Server]) 
     with pytest.raises(SessionClosed):
         server.open("query#1", MINE)
     assert server.open("query#3", MINE) > 0
+
+
+@pytest.mark.parametrize("name", ["job", "query#1"])
+def test_a_new_secret_replaces_an_old_one_that_is_shown_with_it(
+    serve: Callable[..., Server], name: str
+) -> None:
+    """In the step that opens or closes; the old one opens nothing from then on (§5)."""
+    server = serve()
+    mine = server.open(name, MINE)
+    texts = refused(
+        lambda: server.open(name, NEW),
+        # What opens nothing changes nothing.
+        lambda: server.open(name, NEW, OTHERS),
+        lambda: server.close(name, NEW, OTHERS),
+    )
+    assert server.open(name, MINE, NEW) == mine
+    assert server.open(name, NEW, MINE) == mine
+    assert server.open(name, NEW, MINE) == mine
+    for each in (server, serve()):
+        assert refused(lambda each=each: each.open(name, MINE)) == texts  # type: ignore[misc]
+        assert refused(lambda each=each: each.close(name, MINE)) == texts  # type: ignore[misc]
+        assert each.open(name, NEW) == mine
+    # Whichever is first counts, also where another process has shown it the other way round.
+    last = serve()
+    assert last.open(name, MINE, NEW) == mine
+    assert last.open(name, NEWER, NEW, OTHERS, MINE) == mine
+    refused(lambda: last.open(name, NEW), lambda: last.open(name, MINE))
+    last.close(name, NEW, NEWER)
+    refused(lambda: last.close(name, NEWER), lambda: serve().close(name, NEWER))
+    for each in (last, serve()):
+        each.close(name, NEW)
+        with pytest.raises(SessionClosed):
+            each.open(name, NEW)
+
+
+def test_a_new_secret_is_that_of_the_whole_series(serve: Callable[..., Server]) -> None:
+    """Of numbers below and above, ended ones, and those that are opened later (§5, §8)."""
+    server = serve()
+    ids = {number: server.open(f"query#{number}", MINE) for number in (1, 2, 3, 5)}
+    server.close("query#1", MINE)
+    assert server.open("query#3", NEW, MINE) == ids[3]
+    for each in (server, serve()):
+        for number in (2, 5):
+            refused(lambda at=number, each=each: each.open(f"query#{at}", MINE))  # type: ignore[misc]
+            assert each.open(f"query#{number}", NEW) == ids[number]
+        refused(lambda each=each: each.open("query#9", MINE))  # type: ignore[misc]
+        with pytest.raises(SessionClosed):
+            each.open("query#1", NEW)
+    server = serve()
+    # A number that was never opened: the series has the newer one, also if it is refused.
+    with pytest.raises(SessionClosed):
+        server.close("query#9", NEWER, NEW)
+    refused(lambda: server.open("query#5", NEW), lambda: server.close("query#9", NEW))
+    assert server.open("query#8", NEWER) > 0
+    server.close("query#8", NEWER)
+    refused(lambda: serve().open("query#10", NEW))
+    assert serve().open("query#10", NEWER) > 0
+
+
+@pytest.mark.parametrize("name", ["job", "query#1"])
+def test_a_new_secret_replaces_that_of_an_ended_session(
+    serve: Callable[..., Server], name: str
+) -> None:
+    """Or, with the new one alone, the end would not be told any more (§5)."""
+    server = serve()
+    server.open(name, MINE)
+    server.close(name, MINE)
+    with pytest.raises(SessionClosed):
+        server.open(name, NEW, MINE)
+    for each in (server, serve()):
+        with pytest.raises(SessionClosed):
+            each.open(name, NEW)
+        refused(lambda each=each: each.open(name, MINE))  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("url", ["redis", "postgresql", "mariadb"], indirect=True)
+def test_what_was_read_before_does_not_bring_an_old_secret_back(url: str) -> None:
+    """Another server closes a session, or sweeps it, after it was rekeyed (§5, §6)."""
+    store = open_store(url)
+    server = Server(store.leases, SessionsFrom.SECRET)
+    for name in ("job", "query#1"):
+        server.open(name, MINE)
+    read = store.leases.load_sessions()
+    for name in ("job", "query#1"):
+        server.open(name, NEW, MINE)
+    for row in read:
+        store.leases.put_session(replace(row, state=SessionState.CLOSED))
+    for name in ("job", "query#1"):
+        refused(lambda name=name: server.open(name, MINE))  # type: ignore[misc]
+        with pytest.raises(SessionClosed):
+            server.open(name, NEW)
+    store.close()
+
+
+def test_a_name_that_another_server_takes_meanwhile_is_not_given_away(
+    shared_redis: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over Redis an opening is several steps: between two of them the name may be taken (§5)."""
+    store = open_store(shared_redis.url(namespace=f"secrets{next(_NUMBERS)}"))
+    leases: Any = store.leases
+    mine, others = Server(leases, SessionsFrom.SECRET), Server(leases, SessionsFrom.SECRET)
+    find = leases._find
+
+    def taken_first(name: str, peer: bytes) -> Any:
+        monkeypatch.setattr(leases, "_find", find)
+        others.open(name, OTHERS)
+        return find(name, peer)
+
+    for name, attempt in (("opened", mine.open), ("closed", mine.close), ("closed#1", mine.close)):
+        monkeypatch.setattr(leases, "_find", taken_first)
+        refused(lambda name=name, attempt=attempt: attempt(name, MINE, NEW))  # type: ignore[misc]
+        assert others.open(name, OTHERS) > 0
+    store.close()
+
+
+def test_older_secrets_are_few_and_none_is_short(serve: Callable[..., Server]) -> None:
+    """Who shows older ones has a new one, too; else it is refused, and nothing is changed (§5)."""
+    server = serve(SessionsFrom.ANYONE)
+    server.open("job", MINE)
+    for secrets in ((b"", MINE), (NEW, b""), (NEW, b"too short"), (NEW, MINE, *[OTHERS] * 3)):
+        for attempt in (server.open, server.close):
+            with pytest.raises(BadHeader):
+                attempt("job", *secrets)
+    server.open("none")
+    refused(lambda: server.open("none", NEW, MINE))
+    server.open("job", MINE)
+    # With a peer no secret is looked at.
+    server.open("job", b"", b"", peer=b"alice")
+
+
+def test_processes_that_have_either_order_are_never_refused(serve: Callable[..., Server]) -> None:
+    """While one list is rolled out and the other not gone, every opening succeeds (§5)."""
+    server = serve()
+    mine = server.open("job", MINE), server.open("query#7", MINE)
+
+    def opens(at: int) -> set[tuple[int, int]]:
+        secrets = (MINE, NEW) if at % 2 else (NEW, MINE)
+        kept = [1_000 * (at + 10 * each) for each in range(8)]
+        return {
+            (
+                server.open("job", *secrets, retention_ms=length),
+                server.open("query#7", *secrets, retention_ms=length),
+            )
+            for length in kept
+        }
+
+    with ThreadPoolExecutor(6) as pool:
+        assert [*pool.map(opens, range(6))] == [{mine}] * 6
+    assert (server.open("job", NEW, MINE), server.open("query#7", NEW, MINE)) == mine
+    refused(lambda: server.open("job", MINE), lambda: server.open("query#7", MINE))
 
 
 @pytest.mark.parametrize("name", ["job", "query#1"])
@@ -246,17 +408,17 @@ def test_who_may_open_sessions_is_said(
     """Callers with a certificate, or some of them; those with a secret, or with neither (§5)."""
     server = Server(MemoryLeaseStorage(), sessions_from)
 
-    def may(name: str, **shown: bytes) -> bool:
+    def may(name: str, *secrets: bytes, **shown: bytes) -> bool:
         try:
-            server.open(name, **shown)
-            server.close(name, **shown)
+            server.open(name, *secrets, **shown)
+            server.close(name, *secrets, **shown)
         except NotYours:
-            refused(lambda: server.close(name, **shown))
+            refused(lambda: server.close(name, *secrets, **shown))
             return False
         return True
 
     assert may("job", peer=peer("dns:reports", "dns:a")) is peers
-    assert (may("secret", secret=MINE), may("open")) == others
+    assert (may("secret", MINE), may("open")) == others
 
 
 @pytest.mark.parametrize("wrong", ["authenticated", "dns:jobs", [], [""], [b"dns:jobs"]])
@@ -264,7 +426,7 @@ def test_who_may_open_sessions_is_a_word_or_names(wrong: Any) -> None:
     """A name alone is refused, as a misspelt word would let somebody else in."""
     with pytest.raises(ValueError, match=r"sessions_from|SessionsFrom"):
         SessionOpeners(wrong)
-    assert session_openers("dns:a,dns:b").shown(b"", "job", peer("dns:b")) == b""
+    assert session_openers("dns:a,dns:b").shown(b"", "job", peer("dns:b")) == (b"",)
 
 
 def test_an_operator_ends_a_session_by_its_name(url: str) -> None:
@@ -272,8 +434,8 @@ def test_an_operator_ends_a_session_by_its_name(url: str) -> None:
     store = open_store(url)
     server = Server(store.leases, "anyone")
     for name in ("here", "there"):
-        for shown in ({"secret": MINE}, {"peer": peer("dns:jobs")}):
-            server.open(name, **shown)
+        server.open(name, MINE)
+        server.open(name, peer=peer("dns:jobs"))
         server.open(f"{name}#1", OTHERS)
         server.open(f"{name}#2", OTHERS)
     server.open("free")

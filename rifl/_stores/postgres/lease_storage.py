@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import secrets as randomness
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -174,21 +175,32 @@ class PostgresLeaseStorage:
     # -- sessions -------------------------------------------------------------------------
 
     def open_session(
-        self, row: SessionRow, policy: SessionPolicy, *, unused_s: float = math.inf
+        self,
+        row: SessionRow,
+        policy: SessionPolicy,
+        older: Sequence[bytes] = (),
+        *,
+        unused_s: float = math.inf,
     ) -> SessionRow:
         """Insert the session with its client row, or return the row that stands."""
-        return self._put(row, policy, unused_s)
+        return self._put(row, policy, older, unused_s)
 
     def close_session(
-        self, name: str, peer: bytes, unix_s: float, secret: bytes = b""
+        self,
+        name: str,
+        peer: bytes,
+        unix_s: float,
+        secret: bytes = b"",
+        older: Sequence[bytes] = (),
     ) -> tuple[SessionRow, bool]:
         """Close for good, a numbered session with all below it, names and client rows at once."""
         closed = self._rows(
-            "SELECT * FROM @.close_session_1(%s::bytea, %s, %s, %s::bytea)",
+            "SELECT * FROM @.close_session_1(%s::bytea, %s, %s, %s::bytea, %s::bytea[])",
             peer,
             name,
             float(unix_s),
             secret,
+            list(older),
         )
         if closed == [(None,)]:
             raise not_yours()
@@ -225,11 +237,16 @@ class PostgresLeaseStorage:
         )
 
     def _put(
-        self, row: SessionRow, policy: SessionPolicy | None, unused_s: float = math.inf
+        self,
+        row: SessionRow,
+        policy: SessionPolicy | None,
+        older: Sequence[bytes] = (),
+        unused_s: float = math.inf,
     ) -> SessionRow:
         result, standing = self._rows(
             "SELECT * FROM @.put_session_1(%s::int8, %s::bytea, %s, %s, %s, %s, %s, "
-            "%s::int8, %s::int8, %s::int8, %s::int8, %s::bytea, %s, %s, %s::int8, %s::int8)",
+            "%s::int8, %s::int8, %s::int8, %s::int8, %s::bytea, %s, %s, %s::int8, %s::int8, "
+            "%s::bytea[])",
             row.client_id,
             row.peer,
             row.name,
@@ -246,6 +263,7 @@ class PostgresLeaseStorage:
             row.source,
             policy.open_from if policy else 0,
             policy.names_from if policy else 0,
+            list(older),
         )[0]
         if result == "not-yours":
             raise not_yours()

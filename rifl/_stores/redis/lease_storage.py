@@ -7,6 +7,7 @@ import json
 import math
 import secrets as randomness
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -106,20 +107,29 @@ class RedisLeaseStorage:
     # -- named sessions ----------------------------------------------------------------------
 
     def open_session(
-        self, row: SessionRow, policy: SessionPolicy, *, unused_s: float = math.inf
+        self,
+        row: SessionRow,
+        policy: SessionPolicy,
+        older: Sequence[bytes] = (),
+        *,
+        unused_s: float = math.inf,
     ) -> SessionRow:
         """Insert the session, or the row that stands; its client row comes first."""
-        if self._leases("opens", _field(row), row.secret.hex())[0] != b"ok":
-            raise not_yours()
+        shown = _shown(row.secret, older)
+        self._require_owner(_field(row.name, row.peer), shown)
         standing = self._find(row.name, row.peer)
         if standing is None:
             unused_ms = milliseconds(min(unused_s, row.retention_s))
             self._leases("index", row.client_id, unused_ms, 2**53)
             self._lease(
-                row.client_id, "grant", milliseconds(row.retention_s), _field(row), unused_ms
+                row.client_id,
+                "grant",
+                milliseconds(row.retention_s),
+                _field(row.name, row.peer),
+                unused_ms,
             )
             try:
-                standing = self._put(row, policy, opening=True)
+                standing = self._put(row, policy, shown)
             except (TooManySessions, SessionClosed, NotYours):
                 self.drop_client(row.client_id)
                 raise
@@ -135,23 +145,32 @@ class RedisLeaseStorage:
             return replace(standing, state=SessionState.EXPIRED)
         if row.retention_s > standing.retention_s:
             longer = replace(standing, retention_s=row.retention_s)
-            standing = self._put(longer, policy, opening=True)
+            standing = self._put(longer, policy, shown)
             length_ms = milliseconds(standing.retention_s)
-            self._lease(standing.client_id, "grant", length_ms, _field(standing), b"")
+            field = _field(standing.name, standing.peer)
+            self._lease(standing.client_id, "grant", length_ms, field, b"")
         return standing
 
     def close_session(
-        self, name: str, peer: bytes, unix_s: float, secret: bytes = b""
+        self,
+        name: str,
+        peer: bytes,
+        unix_s: float,
+        secret: bytes = b"",
+        older: Sequence[bytes] = (),
     ) -> tuple[SessionRow, bool]:
         """Close for good, a numbered session with all below it; after a crash it must be repeated.
 
         The end of a series first, so that no client opens a lower number meanwhile.
         """
+        shown = _shown(secret, older)
+        self._require_owner(_field(name, peer), shown)
         row = self._find(name, peer)
         if row is not None:
-            require_owner(row.secret, secret)
+            # Another process may have taken the name meanwhile.
+            require_owner(row.secret, secret, older)
         if numbered(name):
-            self._end_below(name, peer, unix_s, secret.hex())
+            self._end_below(name, peer, unix_s, shown)
             if row is None:
                 # Forgotten, since a higher number ended.
                 return SessionRow(0, name, peer, SessionState.CLOSED, 0.0, unix_s), False
@@ -165,10 +184,14 @@ class RedisLeaseStorage:
         for row in self.load_sessions():
             self._end(row, unix_s)
 
-    def _end_below(self, name: str, peer: bytes, unix_s: float, secret: str) -> None:
+    def _require_owner(self, field: bytes, shown: str) -> None:
+        if self._leases("opens", field, shown)[0] != b"ok":
+            raise not_yours()
+
+    def _end_below(self, name: str, peer: bytes, unix_s: float, shown: str) -> None:
         ended: bytes | None = None
         while True:
-            reply = self._leases("end", f"{peer.hex()}|{name}", secret)
+            reply = self._leases("end", _field(name, peer), shown)
             if reply[0] == b"not-yours":
                 raise not_yours()
             if reply[0] == b"unknown":
@@ -196,7 +219,7 @@ class RedisLeaseStorage:
         return row
 
     def _place(self, row: SessionRow) -> bytes:
-        place: bytes = self._leases("place", _field(row), row.client_id)[0]
+        place: bytes = self._leases("place", _field(row.name, row.peer), row.client_id)[0]
         return place
 
     def load_sessions(self) -> list[SessionRow]:
@@ -208,7 +231,7 @@ class RedisLeaseStorage:
             read_session(
                 field,
                 value,
-                owners.get(b"n" + field, b""),
+                _owner(field, owners),
                 sources.get(value.partition(b"|")[0], b""),
             )
             for field, value in rows.items()
@@ -224,11 +247,12 @@ class RedisLeaseStorage:
         self._leases("forget", client_id)
         self._command("delete", self._backend.base(client_id) + "client")
 
-    def _put(self, row: SessionRow, policy: SessionPolicy, *, opening: bool = False) -> SessionRow:
+    def _put(self, row: SessionRow, policy: SessionPolicy, shown: str | None = None) -> SessionRow:
+        """``shown``: the secrets of an opening, of which one has to open it."""
         reply = self._run(
             SESSION,
             None,
-            _field(row),
+            _field(row.name, row.peer),
             row.client_id,
             _value(row),
             policy.max_names,
@@ -236,8 +260,8 @@ class RedisLeaseStorage:
             row.peer.hex(),
             policy.max_open,
             policy.max_names_per_peer,
-            row.secret.hex(),
-            int(opening),
+            row.secret.hex() if shown is None else shown,
+            int(shown is not None),
             row.source,
             policy.open_from,
             policy.names_from,
@@ -251,14 +275,16 @@ class RedisLeaseStorage:
         return self._read(reply[1], reply[2])
 
     def _find(self, name: str, peer: bytes) -> SessionRow | None:
-        field = f"{peer.hex()}|{name}".encode()
+        field = _field(name, peer)
         value = self._command("hget", self._key("sessions"), field)
         return None if value is None else self._read(field, value)
 
     def _read(self, field: bytes, value: bytes) -> SessionRow:
-        owner = self._command("hget", self._key("owners"), b"n" + field)
+        places = _owner_places(field)
+        owners = self._command("hmget", self._key("owners"), places)
+        owner = _owner(field, dict(zip(places, owners, strict=True)))
         source = self._command("hget", self._key("sources"), value.partition(b"|")[0])
-        return read_session(field, value, owner or b"", source or b"")
+        return read_session(field, value, owner, source or b"")
 
     # -- ids and secrets ------------------------------------------------------------------
 
@@ -391,8 +417,24 @@ def milliseconds(seconds: float) -> int:
     return max(1, int(seconds * 1000))
 
 
-def _field(row: SessionRow) -> bytes:
-    return f"{row.peer.hex()}|{row.name}".encode()
+def _field(name: str, peer: bytes) -> bytes:
+    return f"{peer.hex()}|{name}".encode()
+
+
+def _shown(secret: bytes, older: Sequence[bytes]) -> str:
+    return ",".join(each.hex() for each in (secret, *older))
+
+
+def _owner_places(field: bytes) -> list[bytes]:
+    """Return where it is kept what opens a session: its series' comes first."""
+    places = [b"n" + field]
+    if numbered(field.partition(b"|")[2].decode()) is not None:
+        places.insert(0, b"s" + field.rpartition(b"#")[0])
+    return places
+
+
+def _owner(field: bytes, owners: Mapping[bytes, bytes | None]) -> bytes:
+    return next((found for each in _owner_places(field) if (found := owners.get(each))), b"")
 
 
 def _value(row: SessionRow) -> str:

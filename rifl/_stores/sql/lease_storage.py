@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets as randomness
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
@@ -255,23 +255,37 @@ class SqlLeaseStorage:
     # -- sessions -------------------------------------------------------------------------
 
     def open_session(
-        self, row: SessionRow, policy: SessionPolicy, *, unused_s: float = math.inf
+        self,
+        row: SessionRow,
+        policy: SessionPolicy,
+        older: Sequence[bytes] = (),
+        *,
+        unused_s: float = math.inf,
     ) -> SessionRow:
         """Insert the session with its client row, or return the row that stands."""
-        return self._transact(lambda sql: self._open(sql, row, policy, unused_s))
+        found = self._transact(lambda sql: self._open(sql, row, policy, older, unused_s))
+        if found is None:
+            raise TooManySessions("too many named sessions; close some")
+        return found
 
     def _open(
-        self, sql: SqlSession, row: SessionRow, policy: SessionPolicy, unused_s: float
-    ) -> SessionRow:
+        self,
+        sql: SqlSession,
+        row: SessionRow,
+        policy: SessionPolicy,
+        older: Sequence[bytes],
+        unused_s: float,
+    ) -> SessionRow | None:
         lock_mutex(sql, b"sessions")
-        _check_secret(sql, row.peer, row.name, row.secret)
+        _require_owner(sql, row.peer, row.name, row.secret, older)
         known = _find(sql, row)
         if known is None:
             higher = _higher_ended(sql, row.peer, row.name)
             if higher is not None:
                 # Its series is closed up to a higher number.
                 return replace(higher, state=SessionState.EXPIRED)
-            _check_room(sql, row, policy)
+            if not _has_room(sql, row, policy):
+                return None
             _insert(sql, row)
             unused = float(min(unused_s, row.retention_s))
             due = f"{self._now} + {unused * RENEWED!r}"
@@ -306,10 +320,25 @@ class SqlLeaseStorage:
             )
 
     def close_session(
-        self, name: str, peer: bytes, unix_s: float, secret: bytes = b""
+        self,
+        name: str,
+        peer: bytes,
+        unix_s: float,
+        secret: bytes = b"",
+        older: Sequence[bytes] = (),
     ) -> tuple[SessionRow, bool]:
         """Close for good, a numbered session with all below it, names and client rows at once."""
-        return self._transact(lambda sql: _close(sql, name, peer, unix_s, secret))
+
+        def closing(sql: SqlSession) -> tuple[SessionRow, bool] | None:
+            # Against openers of lower numbers.
+            lock_mutex(sql, b"sessions")
+            _require_owner(sql, peer, name, secret, older)
+            return _close(sql, name, peer, unix_s)
+
+        closed = self._transact(closing)
+        if closed is None:
+            raise SessionClosed(f"no session {name!r} is known here")
+        return closed
 
     def load_sessions(self) -> list[SessionRow]:
         """Every session row."""
@@ -453,22 +482,25 @@ def _higher_ended(sql: SqlSession, peer: bytes, name: str) -> SessionRow | None:
     return None if found is None else _session(found)
 
 
-def _check_secret(sql: SqlSession, peer: bytes, name: str, secret: bytes) -> None:
+def _require_owner(
+    sql: SqlSession, peer: bytes, name: str, secret: bytes, older: Sequence[bytes]
+) -> None:
     """Raise unless a secret, or the lack of one, opens a name and the series that it is in.
 
-    Closing a number closes others, so all sessions of a series have the same. A name that was
-    never seen is anybody's.
+    Closing a number closes others, so all sessions of a series have the same: ``secret`` from
+    now on, if an older one opens them. A name that was never seen is anybody's.
     """
     series, _ = _series(peer, name)
-    for where, value in (("name_hash", _hash(peer, name)), ("series_hash", series)):
-        found = value and sql.row(
-            f"SELECT secret FROM @.sessions WHERE {where} = %s LIMIT 1", value
-        )
-        if found and bytes(found[0]) != secret:
-            raise not_yours()
+    where, value = ("series_hash", series) if series else ("name_hash", _hash(peer, name))
+    found = sql.row(f"SELECT secret FROM @.sessions WHERE {where} = %s LIMIT 1", value)
+    if found is None or bytes(found[0]) == secret:
+        return
+    if bytes(found[0]) not in older:
+        raise not_yours()
+    sql.run(f"UPDATE @.sessions SET secret = %s WHERE {where} = %s", secret, value)
 
 
-def _check_room(sql: SqlSession, row: SessionRow, policy: SessionPolicy) -> None:
+def _has_room(sql: SqlSession, row: SessionRow, policy: SessionPolicy) -> bool:
     def held(where: str, *given: Any) -> tuple[int, int]:
         names, opened = sql.rows(
             "SELECT COUNT(*), COUNT(CASE WHEN state = %s THEN 1 END) FROM @.sessions" + where,
@@ -483,24 +515,19 @@ def _check_room(sql: SqlSession, row: SessionRow, policy: SessionPolicy) -> None
     if row.source:
         source = held(" WHERE source = %s", row.source.encode())
         bounds.append((source, (policy.names_from, policy.open_from)))
-    if any(
-        have >= most for found, limits in bounds for have, most in zip(found, limits, strict=True)
-    ):
-        raise TooManySessions("too many named sessions; close some")
+    return all(
+        have < most for found, limits in bounds for have, most in zip(found, limits, strict=True)
+    )
 
 
 def _close(
-    sql: SqlSession, name: str, peer: bytes, unix_s: float, secret: bytes
-) -> tuple[SessionRow, bool]:
-    # Against openers of lower numbers.
-    lock_mutex(sql, b"sessions")
-    _check_secret(sql, peer, name, secret)
+    sql: SqlSession, name: str, peer: bytes, unix_s: float
+) -> tuple[SessionRow, bool] | None:
+    """Close a session; None if it is not known, and no higher one of its series ended."""
     found = sql.row(f"SELECT {_SESSION} FROM @.sessions WHERE name_hash = %s", _hash(peer, name))
     if found is None:
         higher = _higher_ended(sql, peer, name)
-        if higher is None:
-            raise SessionClosed(f"no session {name!r} is known here")
-        return higher, False
+        return None if higher is None else (higher, False)
     mine = _session(found)
     series, number = _series(peer, name)
     which: list[int] = [mine.client_id] if mine.state is SessionState.OPEN else []

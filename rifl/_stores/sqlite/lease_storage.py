@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
@@ -116,6 +116,14 @@ class SqliteLeaseStorage:
                 ),
             )
             return row
+
+    def rekey_sessions(self, client_ids: Sequence[int], secret: bytes) -> None:
+        """Have sessions open by another secret."""
+        with self._transaction() as connection:
+            connection.executemany(
+                "UPDATE rifl_session SET secret=? WHERE client_id=?",
+                [(secret, client_id) for client_id in client_ids],
+            )
 
     def forget_session(self, client_id: int) -> None:
         """Delete a session's row."""

@@ -12,6 +12,7 @@ from curp._core.entries import (
     SecretsPut,
     SessionForgotten,
     SessionPut,
+    SessionsRekeyed,
 )
 from curp._core.state import GroupState, Witnessed
 from curp._wire.snapshots import snapshot_from_chunks, snapshot_to_chunks
@@ -131,6 +132,7 @@ def test_a_snapshot_holds_what_a_live_client_has_not_acknowledged() -> None:
         session,
         SessionPut(8, "gone", b"", "open", 60.0, 1.0),
         SessionForgotten(8),
+        SessionsRekeyed((9, 8), b"another"),
         ClientRegistered(9),
         operation(9, None, key=b"row"),
         operation(1, 1),
@@ -151,7 +153,7 @@ def test_a_snapshot_holds_what_a_live_client_has_not_acknowledged() -> None:
         state.last_id,
         state.secrets,
     )
-    assert copy.sessions == {9: session}
+    assert copy.sessions == {9: session._replace(secret=b"another")}
     assert copy.known_ids() == [1, 2, 3, 9]
     for client_id, seq, verdict in [
         (1, 1, Verdict.COMPLETED),

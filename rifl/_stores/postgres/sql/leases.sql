@@ -71,31 +71,38 @@ BEGIN
 END $$;
 
 -- Whether a secret, or the lack of one, opens a name and the series that it is in: closing a
--- number closes others, so all sessions of a series have the same. A name that was never seen
--- is anybody's.
-CREATE OR REPLACE FUNCTION @schema@.opens_1(p_peer bytea, p_name text, p_secret bytea)
-RETURNS boolean LANGUAGE sql STABLE AS $$
-    WITH owners AS (
+-- number closes others, so all sessions of a series have the same: p_secret from now on, if one
+-- of p_older opens them. A name that was never seen is anybody's.
+CREATE OR REPLACE FUNCTION @schema@.opens_1(
+    p_peer bytea, p_name text, p_secret bytea, p_older bytea[]
+) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    owners bytea[] := ARRAY(
         (SELECT secret FROM @schema@.sessions WHERE peer = p_peer AND name = p_name)
         UNION ALL
         (SELECT secret FROM @schema@.sessions
          WHERE peer = p_peer AND @schema@.series_1(name) = @schema@.series_1(p_name)
          LIMIT 1)
-    )
-    SELECT NOT EXISTS (SELECT FROM owners WHERE secret <> p_secret)
-$$;
+    );
+BEGIN
+    IF NOT owners <@ (p_older || p_secret) THEN RETURN false; END IF;
+    IF NOT owners <@ ARRAY[p_secret] THEN
+        UPDATE @schema@.sessions SET secret = p_secret
+        WHERE peer = p_peer
+          AND (name = p_name OR @schema@.series_1(name) = @schema@.series_1(p_name));
+    END IF;
+    RETURN true;
+END $$;
 
 -- Close a session for ever, a numbered one with all below it; the ids that were open.
 -- One null where the secret does not open it.
 CREATE OR REPLACE FUNCTION @schema@.close_session_1(
-    p_peer bytea, p_name text, p_unix_s double precision, p_secret bytea
+    p_peer bytea, p_name text, p_unix_s double precision, p_secret bytea, p_older bytea[]
 ) RETURNS SETOF bigint LANGUAGE plpgsql AS $$
 BEGIN
-    IF @schema@.series_1(p_name) IS NOT NULL THEN
-        -- Against openers of lower numbers.
-        LOCK TABLE @schema@.sessions IN SHARE ROW EXCLUSIVE MODE;
-    END IF;
-    IF NOT @schema@.opens_1(p_peer, p_name, p_secret) THEN
+    -- Against openers of lower numbers, and of other secrets.
+    LOCK TABLE @schema@.sessions IN SHARE ROW EXCLUSIVE MODE;
+    IF NOT @schema@.opens_1(p_peer, p_name, p_secret, p_older) THEN
         RETURN NEXT NULL::bigint; RETURN;
     END IF;
     IF NOT EXISTS (SELECT FROM @schema@.sessions WHERE peer = p_peer AND name = p_name) THEN
@@ -144,7 +151,7 @@ CREATE OR REPLACE FUNCTION @schema@.put_session_1(
     p_changed double precision, p_opening boolean, p_max_names bigint, p_max_open bigint,
     p_max_open_of_all bigint, p_max_names_of_peer bigint, p_secret bytea,
     p_unused_s double precision, p_source text, p_max_open_from bigint,
-    p_max_names_from bigint, OUT result text, OUT standing bigint
+    p_max_names_from bigint, p_older bytea[], OUT result text, OUT standing bigint
 ) LANGUAGE plpgsql AS $$
 DECLARE
     known @schema@.sessions;
@@ -152,7 +159,7 @@ DECLARE
 BEGIN
     -- One at a time: names are unique, and bounded in number.
     LOCK TABLE @schema@.sessions IN SHARE ROW EXCLUSIVE MODE;
-    IF p_opening AND NOT @schema@.opens_1(p_peer, p_name, p_secret) THEN
+    IF p_opening AND NOT @schema@.opens_1(p_peer, p_name, p_secret, p_older) THEN
         result := 'not-yours'; RETURN;
     END IF;
     SELECT * INTO known FROM @schema@.sessions WHERE peer = p_peer AND name = p_name;

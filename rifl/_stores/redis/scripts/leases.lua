@@ -45,13 +45,13 @@ end
 if what == 'end' then
   -- 6 field of a numbered session: from here on no number up to it is opened. The id
   -- that was the end of the series before, and open ones up to it, some at a time.
-  -- 7 the secret that is shown
+  -- 7 the secrets that are shown
   if not is_owner(ARGV[6], ARGV[7]) then return tell('not-yours') end
   local series, number = numbered(ARGV[6])
   local mark, before = closed_up_to(series)
   local row = redis.call('HGET', sessions, ARGV[6])
   if mark < number then
-    if not row then return tell('unknown') end
+    if not row then return reply('unknown') end
     redis.call('HSET', global .. 'series', series, number .. '|' .. string.match(row, '^%d+'))
   end
   local open = redis.call('ZRANGEBYLEX', open_numbers(series), '-', '[' .. number .. '|~',
@@ -61,8 +61,8 @@ if what == 'end' then
 end
 
 if what == 'opens' then
-  -- 6 field, 7 the secret that is shown
-  return tell(is_owner(ARGV[6], ARGV[7]) and 'ok' or 'not-yours')
+  -- 6 field, 7 the secrets that are shown
+  return reply(is_owner(ARGV[6], ARGV[7]) and 'ok' or 'not-yours')
 end
 
 if what == 'place' then

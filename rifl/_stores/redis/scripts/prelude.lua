@@ -194,8 +194,8 @@ end
 
 local function open_numbers(series) return global .. 'series:' .. series end
 
--- What is kept of the secrets that open sessions, by their fields and by their series:
--- closing a number closes others, so a series has one owner.
+-- What is kept of the secrets that open sessions, by their fields and by their series: closing
+-- a number closes others, so a series has one owner, which counts while it is held.
 local function own(field, secret)
   local series = numbered(field)
   redis.call('HSET', global .. 'owners', 'n' .. field, secret)
@@ -213,15 +213,19 @@ local function count_from(id, names, open)
   end
 end
 
--- Whether a secret, or the lack of one, opens a name and its series. A name that was never
--- seen is anybody's.
-local function is_owner(field, secret)
+-- Whether one of the secrets shown ('new,old,older'), or the lack of one, opens a name and its
+-- series; they open by the first from now on. A name that was never seen is anybody's.
+local function is_owner(field, shown)
   local series = numbered(field)
-  local kept = redis.call('HMGET', global .. 'owners', 'n' .. field, series and 's' .. series or '')
-  if redis.call('HEXISTS', global .. 'sessions', field) == 1 and (kept[1] or '') ~= secret then
-    return false
-  end
+  local known = redis.call('HEXISTS', global .. 'sessions', field) == 1
   local held = series and (redis.call('EXISTS', open_numbers(series)) == 1
     or redis.call('HEXISTS', global .. 'series', series) == 1)
-  return not held or (kept[2] or '') == secret
+  if not known and not held then return true end
+  local owners = global .. 'owners'
+  local kept = redis.call('HGET', owners, held and 's' .. series or 'n' .. field) or ''
+  if not string.find(',' .. shown .. ',', ',' .. kept .. ',', 1, true) then return false end
+  local newest = string.match(shown, '^[^,]*')
+  if kept ~= newest and known then redis.call('HSET', owners, 'n' .. field, newest) end
+  if kept ~= newest and held then redis.call('HSET', owners, 's' .. series, newest) end
+  return true
 end

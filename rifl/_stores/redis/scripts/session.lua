@@ -1,7 +1,7 @@
 -- Insert or update a named session; the row that stands. A row is "id|state|rest",
 -- opaque but for that. ARGV: 5 field, 6 id, 7 row, 8 max names, 9 max open of the
 -- peer, 10 the peer, 11 max open of all, 12 max names of the peer, 13 what is kept of the
--- secret that opens it, empty if it has none, 14 whether this is an opening ('1'), whose secret
+-- secrets that open it (see is_owner), empty if it has none, 14 whether this is an opening ('1'), whose secret
 -- has to open the name and its series, else: 'not-yours'. A new one of a number that its
 -- series is closed up to: 'ended'. 15 where its opener is, empty for an authenticated one,
 -- 16 max open and 17 max names of that address.
@@ -51,7 +51,7 @@ elseif series then
     redis.call('HSET', global .. 'series', series, number .. '|' .. ARGV[6])
   end
 end
-if ARGV[13] ~= '' then own(field, ARGV[13]) end
+if not standing and ARGV[13] ~= '' then own(field, string.match(ARGV[13], '^[^,]*')) end
 redis.call('HSET', sessions, field, ARGV[7])
 redis.call('HSET', ids, ARGV[6], field)
 return reply('row', field, ARGV[7])
