@@ -219,6 +219,11 @@ def _parser() -> argparse.ArgumentParser:
     add_client_options(end)
     end.set_defaults(run=_end_session, parser=end)
 
+    rotate = commands.add_parser("rotate-secret", help="make a new secret for client tokens")
+    rotate.add_argument("target", metavar="HOST:PORT", help="any replica")
+    add_client_options(rotate)
+    rotate.set_defaults(run=_rotate_secret, parser=rotate)
+
     recover = commands.add_parser(
         "recover", help="show what a group without a leader waits for, or let it go on without that"
     )
@@ -398,6 +403,12 @@ def _end_session(arguments: argparse.Namespace) -> int:
     if not ended:
         raise GroupError(f"no session {arguments.name!r} is open")
     sys.stdout.write(f"ended: {' '.join(map(str, ended))}\n")
+    return 0
+
+
+def _rotate_secret(arguments: argparse.Namespace) -> int:
+    key_id = open_group(arguments, [arguments.target]).rotate_secret()
+    sys.stdout.write(f"key_id: {key_id}\n")
     return 0
 
 

@@ -177,6 +177,13 @@ class OperatorClient:
         reply = self._ask(leader, lambda stub, more: stub.EndSession(request, **more))
         return list(reply.client_ids)
 
+    def rotate_secret(self) -> int:
+        """Have the leader make a new secret for client tokens; return its key id."""
+        leader = self.leading().configuration.leader
+        request = pb.RotateSecretRequest()
+        reply = self._ask(leader, lambda stub, more: stub.RotateSecret(request, **more))
+        return int(reply.key_id)
+
     def _ask(self, address: str, ask: Callable[[Any, dict[str, Any]], Any]) -> Any:
         if why := self.why_not_asked(address):
             raise GroupError(f"{address}: {why}")

@@ -61,6 +61,9 @@ class GroupMethods(Protocol):
     def end_session(self, name: str) -> list[int]:
         """End all open sessions of a name; return their ids."""
 
+    def rotate_secret(self) -> int:
+        """Make a new secret for client tokens; return its key id."""
+
     def check(self, call: Call) -> None:
         """Raise unless the call's token is genuine."""
 
@@ -147,6 +150,11 @@ def add_group_service(
             authorise(context)
             return pb.EndSessionReply(client_ids=group.end_session(request.name))
 
+    def rotate_secret(request: pb.RotateSecretRequest, context: Any) -> pb.RotateSecretReply:
+        with acting(context, "rotate_secret", "group"):
+            authorise(context)
+            return pb.RotateSecretReply(key_id=group.rotate_secret())
+
     methods: dict[str, tuple[Any, Callable[[Any, Any], Any]]] = {
         "Configuration": (pb.ConfigurationRequest, configuration),
         "Sync": (pb.SyncRequest, synced),
@@ -155,6 +163,7 @@ def add_group_service(
         "Transfer": (pb.TransferRequest, transfer),
         "FinalizeUpgrade": (pb.FinalizeUpgradeRequest, finalize),
         "EndSession": (pb.EndSessionRequest, end_session),
+        "RotateSecret": (pb.RotateSecretRequest, rotate_secret),
     }
     # What never waits for the log does not wait for threads either that do, nor for those
     # of the server's pool.

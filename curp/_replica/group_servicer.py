@@ -210,6 +210,12 @@ class GroupServicer:
         self._require_leading()
         return self._authority.end_session(name)
 
+    def rotate_secret(self) -> int:
+        """Make a new secret for client tokens; return its key id."""
+        self._require_leading()
+        self._authority.rotate_secret()
+        return self._store.state.secrets[0][0]
+
     def _require_leading(self) -> LeaderLoops:
         leading = self.leading
         if leading is None or not self._store.serving:

@@ -508,6 +508,15 @@ class Replica:
         with acting("end_session", name):
             return self._group_servicer.end_session(name)
 
+    def rotate_secret(self) -> int:
+        """Make a new secret for client tokens; return its key id.
+
+        As ``rifl.Deduplicator.rotate_secret``, on the leader. Raises ``NotLeader``, and
+        ``StorageUnavailable`` if the outcome is unknown.
+        """
+        with acting("rotate_secret", "group"):
+            return self._group_servicer.rotate_secret()
+
     def statistics(self) -> Statistics:
         """Count what is held now, without holding calls up. Any thread."""
         clients, unacknowledged, running = self._store.statistics()

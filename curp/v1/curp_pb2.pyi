@@ -653,3 +653,13 @@ class EndSessionReply(_message.Message):
     CLIENT_IDS_FIELD_NUMBER: _ClassVar[int]
     client_ids: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, client_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class RotateSecretRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RotateSecretReply(_message.Message):
+    __slots__ = ("key_id",)
+    KEY_ID_FIELD_NUMBER: _ClassVar[int]
+    key_id: int
+    def __init__(self, key_id: _Optional[int] = ...) -> None: ...

@@ -402,6 +402,11 @@ class GroupStub(object):
                 request_serializer=curp_dot_v1_dot_curp__pb2.EndSessionRequest.SerializeToString,
                 response_deserializer=curp_dot_v1_dot_curp__pb2.EndSessionReply.FromString,
                 _registered_method=True)
+        self.RotateSecret = channel.unary_unary(
+                '/curp.v1.Group/RotateSecret',
+                request_serializer=curp_dot_v1_dot_curp__pb2.RotateSecretRequest.SerializeToString,
+                response_deserializer=curp_dot_v1_dot_curp__pb2.RotateSecretReply.FromString,
+                _registered_method=True)
 
 
 class GroupServicer(object):
@@ -452,6 +457,13 @@ class GroupServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RotateSecret(self, request, context):
+        """Client tokens are signed with a new secret.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GroupServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -489,6 +501,11 @@ def add_GroupServicer_to_server(servicer, server):
                     servicer.EndSession,
                     request_deserializer=curp_dot_v1_dot_curp__pb2.EndSessionRequest.FromString,
                     response_serializer=curp_dot_v1_dot_curp__pb2.EndSessionReply.SerializeToString,
+            ),
+            'RotateSecret': grpc.unary_unary_rpc_method_handler(
+                    servicer.RotateSecret,
+                    request_deserializer=curp_dot_v1_dot_curp__pb2.RotateSecretRequest.FromString,
+                    response_serializer=curp_dot_v1_dot_curp__pb2.RotateSecretReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -681,6 +698,33 @@ class Group(object):
             '/curp.v1.Group/EndSession',
             curp_dot_v1_dot_curp__pb2.EndSessionRequest.SerializeToString,
             curp_dot_v1_dot_curp__pb2.EndSessionReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RotateSecret(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/curp.v1.Group/RotateSecret',
+            curp_dot_v1_dot_curp__pb2.RotateSecretRequest.SerializeToString,
+            curp_dot_v1_dot_curp__pb2.RotateSecretReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -76,6 +76,8 @@ def test_changes_of_a_group_are_told_and_who_may_not_make_them() -> None:
             with refused():
                 group.EndSession(ending, timeout=30, metadata=GUESSED)
         group.EndSession(ending, timeout=30, metadata=SHOWN)
+        group.RotateSecret(pb.RotateSecretRequest(), timeout=30, metadata=SHOWN)
+        running.replica.rotate_secret()
         group.ChangeWitnesses(change, timeout=30, metadata=SHOWN)
         with pytest.raises(grpc.RpcError):
             group.FinalizeUpgrade(
@@ -90,17 +92,20 @@ def test_changes_of_a_group_are_told_and_who_may_not_make_them() -> None:
         (token, "wrong", ADDRESS, 10),
     ]
     found = acts(told)
-    assert "@" in found[5][0]
+    by_hand = found.pop(4), found[6]
+    assert by_hand[0][1:] == ("rotate_secret", "group", "done")
+    assert ["@" in each[0] for each in by_hand] == [True, True]
     assert [each[1:] for each in found] == [
         ("end_session", "nightly", "refused"),
         ("end_session", "nightly", "refused"),
         ("end_session", "nightly", "done"),
+        ("rotate_secret", "group", "done"),
         ("change_witnesses", "none", "done"),
         ("finalize_upgrade", "7", "unknown"),
         ("end_session", "by hand", "done"),
         ("transfer", "r1", "done"),
     ]
-    assert {each[0] for each in (*found[:5], found[6])} == {ADDRESS}
+    assert {each[0] for each in (*found[:6], found[7])} == {ADDRESS}
     wrong = {"kind": token, "reason": "wrong"}
     assert registry.get_sample_value("rifl_server_callers_refused_total", wrong) == 10
     assert ADDRESS.encode() not in generate_latest(registry)

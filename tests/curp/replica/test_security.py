@@ -139,7 +139,8 @@ def test_only_members_reach_the_group_and_only_with_its_token_change_it(
         assert listed.HasField("list_services_response")
     removal = ("witness", "remove", group.replica, group.witness)
     ending = ("end-session", group.replica, "nightly")
-    for change in (removal, ("transfer", group.replica), ending):
+    rotation = ("rotate-secret", group.replica)
+    for change in (removal, ("transfer", group.replica), ending, rotation):
         code, told = run(*change, *bare)
         assert code == 1
         assert "token" in told
@@ -166,6 +167,7 @@ def test_only_members_reach_the_group_and_only_with_its_token_change_it(
             stub.Deposit(request, timeout=30, metadata=(rifl.key("another"),))
         assert over.value.reason == "SESSION_CLOSED"
 
+    assert [run(*rotation, *secured) for _ in range(2)] == [(0, "key_id: 1\n"), (0, "key_id: 2\n")]
     code, told = run(*removal, *secured)
     assert (code, "witnesses none" in told) == (0, True)
     code, told = run("witness", "add", group.replica, group.witness, *secured)
