@@ -12,8 +12,7 @@ import grpc
 from _rifl_ground.plaintext import is_loopback, why_not_sent
 from _rifl_ground.refusals import Denied
 
-# Metadata of what changes a group: Collect, Freeze and Start at a witness, ChangeWitnesses
-# and Transfer at a replica.
+# Metadata of what only members and operators of a group may ask.
 GROUP_TOKEN_KEY = "curp-group-token"  # noqa: S105 - the entry's name
 
 

@@ -44,10 +44,9 @@ def add_witness_service(
     Everything runs on the event loop: a record costs no hand-over, and no other step
     comes between its decision and its storing.
 
-    ``group_token``: Collect, Freeze and Start are refused (NOT_YOURS) without it, or one of
-    them, since a
-    client that can freeze a witness can stop the group, and read its calls; None: they
-    are open to callers of this machine, and with ``open_group`` to all.
+    ``group_token``: Collect, Freeze, Start and Status are refused (NOT_YOURS) without it, or
+    one of them, since a client that can freeze a witness can stop the group, and read its
+    calls; None: they are open to callers of this machine, and with ``open_group`` to all.
     ``peer_property``: as of the replicas (see ``rifl._leases.peer``).
     ``on_failure``: called when the journal could not be written: end the process.
     ``stopping``: set, it ends the streams that are open, which a stop would wait for.
@@ -61,7 +60,7 @@ def add_witness_service(
         "Collect": shell.unary(witness.collect),
         "Freeze": grpc.unary_stream_rpc_method_handler(shell.freeze),
         "Start": shell.unary(witness.start),
-        "Status": grpc.unary_unary_rpc_method_handler(shell.status),
+        "Status": shell.unary(lambda _: witness.status()),
         "Watch": grpc.unary_stream_rpc_method_handler(shell.watch),
     }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE_NAME, handlers),))
@@ -90,10 +89,6 @@ class _Shell:
             return self._witness.record(raw, lambda: peer_of(context, self._peer_property))
         except RiflError as error:
             await self._refuse(context, error)
-
-    async def status(self, raw: bytes, context: _Context) -> bytes:
-        del raw, context
-        return self._witness.status()
 
     async def watch(self, raw: bytes, context: _Context) -> AsyncIterator[bytes]:
         del raw

@@ -149,6 +149,7 @@ def test_only_members_reach_the_group_and_only_with_its_token_change_it(
             lambda: stranger.freeze("bank", 1, timeout_s=30.0),
             lambda: stranger.collect("bank", 1, [], timeout_s=30.0),
             lambda: stranger.start("bank", 9, pb.SecretsPut(), [], timeout_s=30.0),
+            lambda: stranger.status(timeout_s=30.0),
         ):
             with pytest.raises(grpc.RpcError) as refused:
                 ask()
