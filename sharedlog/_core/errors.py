@@ -368,7 +368,7 @@ class LogFull(LogUnavailable):
 class QuotaExceeded(LogUnavailable):
     """The caller has used up its quota at the server: nothing of this is in the log.
 
-    Try again later; ``publish`` retries until its log's timeout.
+    Try again later: the call was retried until its log's timeout.
     """
 
     appended = False

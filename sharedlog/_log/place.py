@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from _rifl_ground.forks import REMEDY
+from sharedlog._core.calling import CalledRule
 from sharedlog._core.commit import Commit, Refused
-from sharedlog._core.errors import LogStopped
+from sharedlog._core.errors import LogStopped, QuotaExceeded
 from sharedlog._core.following import Follower, Start
 from sharedlog._core.incarnation import bound, check_refused
 from sharedlog._core.sealing import Seals
@@ -19,6 +21,8 @@ from sharedlog._engines.engine import Engine
 from sharedlog._log.observing import LogObservers
 
 _T = TypeVar("_T")
+# Between attempts; each pause is twice as long as the one before.
+SHORTEST_S, LONGEST_S = 0.01, 1.0
 
 
 class Place(NamedTuple):
@@ -35,7 +39,26 @@ class Place(NamedTuple):
     seals: Seals | None = None
 
     def run(self, rule: Rule[_T]) -> _T:
-        """Carry a rule out, in this thread."""
+        """Carry a rule out, in this thread.
+
+        A call that the server's quota refuses is sent again until the log's timeout: a refused
+        call has done nothing.
+        """
+        if not isinstance(rule, CalledRule) or not isinstance(self.engine, Elsewhere):
+            return self.attempt(rule)
+        end, pause_s = time.monotonic() + self.timeout_s, SHORTEST_S
+        while True:
+            try:
+                return self.attempt(rule)
+            except QuotaExceeded:
+                left_s = end - time.monotonic()
+                if left_s <= 0:
+                    raise
+                self.closing.wait(min(pause_s, left_s))
+            pause_s = min(2 * pause_s, LONGEST_S)
+
+    def attempt(self, rule: Rule[_T]) -> _T:
+        """Carry a rule out once, in this thread."""
         if self.observers is not None and isinstance(self.engine, Elsewhere):
             return self.observers.asked(self.engine, rule)
         return carry_out(self.engine, rule, self.act)

@@ -8,10 +8,9 @@ from typing import TypeVar
 
 from sharedlog._core.errors import LogFull, LogStopped, LogUnavailable
 from sharedlog._core.steps import Rule
-from sharedlog._log.place import Place
+from sharedlog._log.place import LONGEST_S, SHORTEST_S, Place
 
 _T = TypeVar("_T")
-_SHORTEST_S, _LONGEST_S = 0.01, 1.0
 
 
 class Unknown(LogUnavailable):
@@ -48,12 +47,12 @@ def until_known(
     attempt arrived. A full store is told at once.
     """
     end = time.monotonic() + place.timeout_s
-    pause_s = _SHORTEST_S
+    pause_s = SHORTEST_S
     while True:
         try:
             if place.closing.is_set():
                 raise _closed()
-            return place.run(rule())
+            return place.attempt(rule())
         except LogUnavailable as error:
             if isinstance(error, LogFull) and (not unknown or full()):
                 raise
@@ -70,7 +69,7 @@ def until_known(
                 )
                 raise Unknown(why, error) from error
             place.closing.wait(min(pause_s, left_s))
-        pause_s = min(2 * pause_s, _LONGEST_S)
+        pause_s = min(2 * pause_s, LONGEST_S)
 
 
 def until_answered(place: Place, rule: Callable[[], Rule[_T]]) -> _T:

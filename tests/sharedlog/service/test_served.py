@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import json
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import pyarrow.parquet
 import pytest
@@ -13,6 +13,7 @@ import sharedlog
 import sharedlog.aio
 from sharedlog._cli import ExitCode, main
 from sharedlog._core.roster import granted_producers
+from sharedlog._service.quotas import Quotas
 from tests.helpers.forgetting import ForgettingProxy
 from tests.sharedlog.served import served
 
@@ -61,6 +62,36 @@ def test_a_slow_answer_ends_no_stream(behind):
         log.publish("s", "b")
         assert next(messages).text == "b"
         assert messages._follower._call is stream
+
+
+def test_a_look_up_above_a_quota_is_sent_again(behind, monkeypatch):
+    """Until the log's timeout: the application learns nothing of it (L8)."""
+    behind.stream("s", 1)
+    behind.publish("s", "a")
+    calls = itertools.count(1)
+
+    @contextmanager
+    def calling(quotas, caller):
+        del quotas, caller
+        if next(calls) % 3:
+            raise sharedlog.QuotaExceeded("too many calls")
+        yield
+
+    monkeypatch.setattr(Quotas, "calling", calling)
+    with served(behind) as server, sharedlog.open(f"grpc://{server.address}") as log:
+        assert [each.name for each in log.streams()] == ["s"]
+        assert log.holds() == log.drop_hold("n") == []
+        assert log.raise_fence("f").number == 1
+        assert log.producer("relay").last() == 0
+        with log.follow("s") as messages:
+            assert next(messages).text == "a"
+        with pytest.raises(sharedlog.NoSuchStream):
+            log.follow("t")
+        asked = next(calls)
+        log._place = log._place._replace(timeout_s=0.0)
+        with pytest.raises(sharedlog.QuotaExceeded):
+            log.streams()
+        assert next(calls) == asked + 2
 
 
 def test_an_operator_ends_producers_over_grpc(log, url, behind):
