@@ -26,7 +26,7 @@ LAYOUT = 1
 # The first replica that knows a higher number than the store has makes its functions, for all.
 # Older replicas call them meanwhile: a function whose arguments or results change gets a new
 # number in its name, and stands beside the one before.
-FUNCTIONS = 3
+FUNCTIONS = 1
 _OLDEST_SERVER = 140000
 _DIRECTORY = files("rifl._stores.postgres") / "sql"
 _TABLE = re.compile(r"CREATE TABLE @schema@\.(\w+)")
