@@ -22,6 +22,7 @@ It is private, and imports none of them.
 - ``seldom``: warnings that a peer could cause without end.
 - ``texts``: what others said, as people are shown it.
 - ``pings``: options of gRPC servers: clients may ping, and have so many connections.
+- ``portions``: what one caller may take of what callers share.
 - ``tls``: of commands that listen, and certificates that are read again.
 - ``urls``: splits the URLs of servers; ``servers``: what they all have in common.
 - ``sqlite``, ``postgres``, ``redis``: one layer for all that keep something there.

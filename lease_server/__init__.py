@@ -7,7 +7,7 @@ It imports nothing of rifl (DESIGN §2) and nothing of gRPC. A server that hosts
 - ``_authority``: what a server asks of an authority; ``_storage_authority``: the rules that all
   over a storage share, ids reserved many at a time, and the signer of tokens.
 - ``_lease_authority``: leases in one server's memory; ``_shared_authority``: in the storage.
-- ``_table``: leases and when they end.
+- ``_table``: leases and when they end; ``_holders``: whom they count for, and how many may.
 - ``_sessions``: named sessions and their bounds; ``_session_table``: all of one server;
   ``_sessionbook``: kept durable.
 - ``_series``: numbered sessions; ``_session_secret``: what opens one without a peer.

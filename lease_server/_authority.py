@@ -62,10 +62,11 @@ class Authority(Protocol):
     def now(self) -> float:
         """The authority's clock, seconds."""
 
-    def grant(self, peer: bytes = b"") -> Grant:
+    def grant(self, peer: bytes = b"", *, source: str = "") -> Grant:
         """A new client, bound to the peer's identity unless that is empty.
 
-        Raises TooManyClients; StorageUnavailable if a new id block was needed.
+        ``source``: where the caller is; the lease counts for it if there is no peer. Raises
+        TooManyClients; StorageUnavailable if a new id block was needed.
         """
 
     def check(self, client_id: int, token: bytes, peer: bytes = b"") -> None:

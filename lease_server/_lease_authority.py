@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lease_server._authority import Grant
-from lease_server._errors import StorageUnavailable, TooManyClients
+from lease_server._errors import StorageUnavailable
+from lease_server._holders import Room, holder_of
 from lease_server._sessionbook import SessionBook
 from lease_server._sessions import SessionRow
 from lease_server._storage import SoleLeaseStorage, Standing
@@ -60,12 +61,13 @@ class LeaseAuthority(StorageAuthority[SoleLeaseStorage]):
         """
         # Negative ids are the server's own (namespaces of keys): they have no lease.
         known = {client_id for client_id in self._storage.known_clients() if client_id > 0}
+        holders = self._storage.holders()
         ended = self._book.load(known)
         with self._lock:
             now = self._clock()
             self._drops = sorted(known & ended)
             clients = {client_id for client_id in known if not self._book.holds(client_id)}
-            self._table.recover(clients, now)
+            self._table.recover(clients, now, holders)
         self._events.info("recovered", clients=len(clients), sessions=len(self._book))
 
     def extend(self) -> None:
@@ -79,11 +81,12 @@ class LeaseAuthority(StorageAuthority[SoleLeaseStorage]):
             self._table.extend(now)
             self._book.extend(now)
 
-    def grant(self, peer: bytes = b"") -> Grant:
+    def grant(self, peer: bytes = b"", *, source: str = "") -> Grant:
         """A new client, which a crash forgets no more; waits for the storage."""
-        client_id = self._blocks.take(self._grant_id)
+        holder = holder_of(peer, source)
+        client_id = self._blocks.take(lambda: self._grant_id(holder, source))
         try:
-            self._storage.register(client_id)
+            self._storage.register(client_id, holder)
         except StorageUnavailable:
             # No client was told of it. Its row may exist, or come yet.
             self._release(client_id)
@@ -177,12 +180,14 @@ class LeaseAuthority(StorageAuthority[SoleLeaseStorage]):
     ) -> tuple[SessionRow, bool]:
         return self._book.open(name, peer, retention_s, secret, older, source)
 
-    def _grant_id(self) -> int:
+    def _grant_id(self, holder: bytes, source: str) -> int:
         """One grant, under the lock."""
         now = self._clock()
-        if len(self._table) >= self._max_clients:
+        if self._room(holder) is not Room.FREE:
             # The last sweep may be long ago: do not count the dead.
             self._drops += self._table.expire(now)
-            if len(self._table) >= self._max_clients:
-                raise TooManyClients(f"this server holds {self._max_clients} leases already")
-        return self._table.grant(now)
+            self._bounds.require(self._room(holder), source)
+        return self._table.grant(now, holder)
+
+    def _room(self, holder: bytes) -> Room:
+        return self._bounds.room(len(self._table), self._table.held_by(holder))

@@ -6,9 +6,9 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from _rifl_ground.portions import portion
+
 _DAY_S = 86_400.0
-# One address may use up so great a part of what all unauthenticated callers have.
-_SOURCES = 4
 
 
 class SessionState(enum.Enum):
@@ -88,16 +88,12 @@ class SessionPolicy:
     @property
     def open_from(self) -> int:
         """Return how many open sessions one address may have, if there is no peer."""
-        if self.max_open_per_source is None:
-            return -(-self.max_open_per_peer // _SOURCES)
-        return self.max_open_per_source
+        return portion(self.max_open_per_peer, self.max_open_per_source)
 
     @property
     def names_from(self) -> int:
         """And how many names."""
-        if self.max_names_per_source is None:
-            return -(-self.max_names_per_peer // _SOURCES)
-        return self.max_names_per_source
+        return portion(self.max_names_per_peer, self.max_names_per_source)
 
     def retention_s(self, asked_s: float) -> float:
         """What an opener gets: what it asked for up to the bound; for 0 the default."""

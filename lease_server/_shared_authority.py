@@ -7,6 +7,7 @@ from typing import Any
 
 from lease_server._authority import Authority, Grant
 from lease_server._errors import StorageUnavailable
+from lease_server._holders import holder_of
 from lease_server._lease_authority import LeaseAuthority
 from lease_server._session_table import SessionTable
 from lease_server._sessionbook import opened_row
@@ -30,10 +31,12 @@ class SharedAuthority(StorageAuthority[SharedLeaseStorage]):
         """Leases and sessions in the storage, on whichever server, when last counted."""
         return self._storage.held
 
-    def grant(self, peer: bytes = b"") -> Grant:
+    def grant(self, peer: bytes = b"", *, source: str = "") -> Grant:
         """A new client, known on every server when this returns."""
         client_id = self._blocks.take(self._table.take_id)
-        self._storage.grant(client_id, self.term_s, self._max_clients)
+        holder = holder_of(peer, source)
+        room = self._storage.grant(client_id, self.term_s, self._bounds, holder)
+        self._bounds.require(room, source)
         return self._granted(client_id, peer)
 
     def renew(self, client_id: int, now: float | None = None) -> bool:

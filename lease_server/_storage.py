@@ -14,6 +14,7 @@ from typing import Protocol, runtime_checkable
 from _rifl_ground.forks import refuse_in_children
 from lease_server._errors import StorageUnavailable
 from lease_server._forked import leases_forked
+from lease_server._holders import LeaseBounds, Room
 from lease_server._sessions import SessionPolicy, SessionRow, standing_row
 from lease_server._tokens import SECRET_BYTES, Secret, rotated
 
@@ -102,10 +103,11 @@ class LeaseStorage(Protocol):
 class SoleLeaseStorage(LeaseStorage, Protocol):
     """A storage of one server at a time, which keeps the leases itself."""
 
-    def register(self, client_id: int) -> None:
+    def register(self, client_id: int, holder: bytes = b"") -> None:
         """Make a client known, before its id is told: after a crash it is one still.
 
-        The caller drops its row as those of other clients, also after StorageUnavailable.
+        ``holder``: whom its lease counts for (see ``holder_of``), kept with it. The caller
+        drops its row as those of other clients, also after StorageUnavailable.
         """
 
     def rekey_sessions(self, client_ids: Sequence[int], secret: bytes) -> None:
@@ -113,6 +115,9 @@ class SoleLeaseStorage(LeaseStorage, Protocol):
 
         ``secret`` is its verifier. Unknown ids are fine.
         """
+
+    def holders(self) -> dict[int, bytes]:
+        """Whom the leases of known clients count for; sessions have none."""
 
 
 class Standing(enum.Enum):
@@ -139,8 +144,13 @@ class SharedLeaseStorage(LeaseStorage, Protocol):
     def count(self) -> None:
         """Bring ``held`` up to date; costs no more with many rows than with few."""
 
-    def grant(self, client_id: int, term_s: float, max_clients: int) -> None:
-        """Make the id known, with a lease of ``term_s``. Raises TooManyClients."""
+    def grant(
+        self, client_id: int, term_s: float, bounds: LeaseBounds, holder: bytes = b""
+    ) -> Room:
+        """Make the id known, with a lease of ``term_s``, if there is room.
+
+        It counts for its ``holder`` (see ``holder_of``) until its row goes: on every server.
+        """
 
     def renew(self, client_id: int) -> Standing:
         """Give a lease, or a session's retention, its full length again."""
@@ -282,8 +292,12 @@ class MemoryLeaseStorage:
         """None: what clients leave here ends with the process."""
         return []
 
-    def register(self, client_id: int) -> None:
+    def register(self, client_id: int, holder: bytes = b"") -> None:
         """Nothing: whom it knows goes with the process."""
+
+    def holders(self) -> dict[int, bytes]:
+        """None, as of ``known_clients``."""
+        return {}
 
     def is_foreign(self, client_id: int) -> bool:
         """Whether the id's upper bits are not this incarnation."""

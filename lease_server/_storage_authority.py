@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 
 from _rifl_ground.forks import refuse_in_children
 from _rifl_ground.log import UNHEARD, Events
+from _rifl_ground.portions import MAX_CLIENTS
 from _rifl_ground.refusals import (
     BadHeader,
     LeaseExpired,
@@ -22,6 +23,7 @@ from _rifl_ground.refusals import (
 from lease_server._authority import TERM_S, Beat, Grant
 from lease_server._errors import StorageUnavailable
 from lease_server._forked import leases_forked
+from lease_server._holders import LeaseBounds
 from lease_server._keyring import KeyRing
 from lease_server._sessionbook import OpenedSession
 from lease_server._sessions import SessionPolicy, SessionRow, SessionState
@@ -161,7 +163,8 @@ class StorageAuthority(abc.ABC, Generic[_Storage]):
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
         id_block: int = 1024,
-        max_clients: int = 1_000_000,
+        max_clients: int = MAX_CLIENTS,
+        max_clients_per_caller: int | None = None,
         session_policy: SessionPolicy | None = None,
         randbits: Callable[[int], int] = randomness.randbits,
         events: Events = UNHEARD,
@@ -169,16 +172,18 @@ class StorageAuthority(abc.ABC, Generic[_Storage]):
         """Read the storage and recover (blocking).
 
         ``clock`` gives seconds, monotonic; all ``now`` arguments are of it.
-        ``wall_clock`` gives Unix seconds. ``max_clients`` bounds the leases held;
-        known clients are recovered beyond it. ``events`` hears what is decided.
+        ``wall_clock`` gives Unix seconds. ``max_clients`` bounds the leases held, and
+        ``max_clients_per_caller`` those that were granted to one peer, or to one address of
+        callers without a peer (None: a quarter of them; 0: no such bound); known clients are
+        recovered beyond both. ``events`` hears what is decided.
         """
-        if id_block < 1 or max_clients < 1:
-            raise ValueError("id_block and max_clients must be at least 1")
+        if id_block < 1:
+            raise ValueError("id_block must be at least 1")
         self._storage = storage
         self._events = events
         self._clock = clock
         self._wall_clock = wall_clock
-        self._max_clients = max_clients
+        self._bounds = LeaseBounds.of(max_clients, max_clients_per_caller)
         self._policy = session_policy or SessionPolicy()
         # Guards everything that is decided; never held during I/O.
         self._lock = threading.Lock()

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 # Ids are filed by expiry in buckets of a 64th of a term: a client that renews is
 # looked at once a term, whatever the pace of its renewals and of `expire`.
 _BUCKETS_PER_TERM = 64
 _MIN_BUCKET_S = 1e-3
+_NONE: Mapping[int, bytes] = {}
 
 
 class BlockExhausted(Exception):
     """The reserved id block is used up; reserve another and call ``use_block``."""
+
+
+class _Holder:
+    """Whom ids count for, and how many: one object for all of them."""
+
+    __slots__ = ("ids", "name")
+
+    def __init__(self, name: bytes) -> None:
+        self.name = name
+        self.ids = 0
 
 
 class LeaseTable:
@@ -31,11 +42,12 @@ class LeaseTable:
     3. An expiry only moves forward.
     4. Every id held is filed exactly once, in a bucket or in the heap, no later
        than its expiry.
+    5. ``held_by`` of a holder is the number of ids held that were granted to it.
 
     Nothing survives a crash, by intent: expiries are not persisted, and after a
     restart ``recover`` gives every known client a full term (late is safe, early
-    is not). Memory is about 110 bytes an id; ``renew`` is one dictionary write,
-    and ``expire`` costs what expired or was due for another look.
+    is not). Memory is about 110 bytes an id, and 90 if it counts for a holder; ``renew`` is
+    one dictionary write, and ``expire`` costs what expired or was due for another look.
     """
 
     __slots__ = (
@@ -45,6 +57,8 @@ class LeaseTable:
         "_draw",
         "_due",
         "_expiry",
+        "_held_by",
+        "_holders",
         "_last_id",
         "_left_behind",
         "_next_id",
@@ -78,6 +92,9 @@ class LeaseTable:
         self._stride = 1 << random_bits
         self._draw = partial(randbits, random_bits) if random_bits else None
         self._expiry: dict[int, float] = {}
+        # Whom an id counts for, if for any.
+        self._holders: dict[int, _Holder] = {}
+        self._held_by: dict[bytes, _Holder] = {}
         self._buckets: dict[int, list[int]] = {}
         self._bucket_order: list[int] = []
         # Ids of opened buckets, by the expiry they had when filed.
@@ -125,11 +142,20 @@ class LeaseTable:
         self._next_id = after
         return first if self._draw is None else first + self._draw()
 
-    def grant(self, now: float) -> int:
-        """A new id, alive until ``now`` plus one term. Raises BlockExhausted."""
+    def grant(self, now: float, holder: bytes = b"") -> int:
+        """A new id, alive until ``now`` plus one term. Raises BlockExhausted.
+
+        It counts for ``holder``, unless that is empty.
+        """
         client_id = self.take_id()
         self._hold(client_id, now + self._term_s)
+        self._count(client_id, holder)
         return client_id
+
+    def held_by(self, holder: bytes) -> int:
+        """How many ids a holder has: as ``len`` counts them."""
+        found = self._held_by.get(holder)
+        return 0 if found is None else found.ids
 
     def renew(self, client_id: int, now: float) -> bool:
         """Extend a lease to at least ``now`` plus one term; True if it is alive.
@@ -161,6 +187,7 @@ class LeaseTable:
         """
         if self._expiry.pop(client_id, None) is None:
             return False
+        self._uncount(client_id)
         self._left_behind.add(client_id)
         return True
 
@@ -178,11 +205,13 @@ class LeaseTable:
         expired.sort()
         return expired
 
-    def recover(self, client_ids: Iterable[int], now: float) -> None:
+    def recover(
+        self, client_ids: Iterable[int], now: float, holders: Mapping[int, bytes] = _NONE
+    ) -> None:
         """Give every id a full term from ``now``, known or not; none gets shorter.
 
-        Later grants exceed all of them, which may leave the block exhausted.
-        Raises ValueError for an id below 1, before any takes effect.
+        Those among ``holders`` count for these. Later grants exceed all of them, which may
+        leave the block exhausted. Raises ValueError for an id below 1, before any takes effect.
         """
         ids = list(client_ids)
         if ids and min(ids) < 1:
@@ -190,6 +219,7 @@ class LeaseTable:
         expiry = now + self._term_s
         for client_id in ids:
             self._hold(client_id, expiry)
+            self._count(client_id, holders.get(client_id, b""))
         if ids:
             self._next_id = max(self._next_id, max(ids) + 1)
 
@@ -210,6 +240,23 @@ class LeaseTable:
         else:
             self._file(client_id, expiry)
 
+    def _count(self, client_id: int, holder: bytes) -> None:
+        if not holder or client_id in self._holders:
+            return
+        found = self._held_by.get(holder)
+        if found is None:
+            found = self._held_by[holder] = _Holder(holder)
+        self._holders[client_id] = found
+        found.ids += 1
+
+    def _uncount(self, client_id: int) -> None:
+        holder = self._holders.pop(client_id, None)
+        if holder is None:
+            return
+        holder.ids -= 1
+        if not holder.ids:
+            del self._held_by[holder.name]
+
     def _file(self, client_id: int, expiry: float) -> None:
         index = math.floor(expiry / self._bucket_s)
         bucket = self._buckets.get(index)
@@ -226,6 +273,7 @@ class LeaseTable:
             self._left_behind.discard(client_id)
         elif expiry <= now:
             del self._expiry[client_id]
+            self._uncount(client_id)
             expired.append(client_id)
         elif math.floor(expiry / self._bucket_s) <= opened:
             heapq.heappush(self._due, (expiry, client_id))

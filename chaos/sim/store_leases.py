@@ -10,6 +10,7 @@ from chaos.sim.loop import Process
 from chaos.sim.shared_data import Client, SharedData
 from chaos.sim.store_server import SECRET_BYTES, StoreBackend, StoreServer
 from lease_server._errors import StorageUnavailable
+from lease_server._holders import LeaseBounds, Room
 from lease_server._session_secret import require_owner
 from lease_server._sessions import SessionPolicy, SessionRow, SessionState
 from lease_server._storage import RANDOM_BITS, Standing
@@ -46,10 +47,13 @@ class StoreLeases:
             raise StorageUnavailable(str(error)) from error
         return self._store.data
 
-    def grant(self, client_id: int, term_s: float, max_clients: int) -> None:
+    def grant(
+        self, client_id: int, term_s: float, bounds: LeaseBounds, holder: bytes = b""
+    ) -> Room:
         """Make the id known on every server."""
         data = self._reach()
         data.clients[client_id] = Client(term_s, self._store.clock() + term_s)
+        return Room.FREE
 
     def renew(self, client_id: int) -> Standing:
         """Give the lease its full length again."""

@@ -78,9 +78,13 @@ class Operation(NamedTuple):
 
 
 class ClientRegistered(NamedTuple):
-    """Stands before the first operation of a client, or of a session."""
+    """Stands before the first operation of a client, or of a session.
+
+    ``holder``: whom a client's lease counts for, as ``lease_server`` names it.
+    """
 
     client_id: int
+    holder: bytes = b""
 
 
 class ClientRemoved(NamedTuple):

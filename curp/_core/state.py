@@ -76,6 +76,7 @@ class ClientKept(NamedTuple):
     first_incomplete: int
     completed: tuple[tuple[int, int], ...]
     calls: tuple[KeptCall, ...]
+    holder: bytes = b""
 
 
 class _StateLeases:
@@ -125,6 +126,8 @@ class GroupState:
         self.secrets: tuple[tuple[int, bytes], ...] = ()
         # Clients and sessions with operations in the log.
         self.clients: set[int] = set()
+        # Whom the leases of clients count for.
+        self.holders: dict[int, bytes] = {}
         # LSNs of which entries behind the last snapshot say that they are left out.
         self.left_out: set[int] = set()
 
@@ -153,9 +156,10 @@ class GroupState:
         if isinstance(entry, Operation):
             gone = self._operation(entry, now, attempt, retention_s)
         elif isinstance(entry, ClientRegistered):
-            self.clients.add(entry.client_id)
+            self._register(entry.client_id, entry.holder)
         elif isinstance(entry, ClientRemoved):
             self.clients.discard(entry.client_id)
+            self.holders.pop(entry.client_id, None)
             self.table.drop([entry.client_id])
         elif isinstance(entry, SessionPut):
             self.sessions[entry.client_id] = entry
@@ -240,8 +244,9 @@ class GroupState:
     def _dump_client(self, client_id: int) -> ClientKept:
         entry = self.table.find(client_id)
         registered = client_id in self.clients
+        holder = self.holders.get(client_id, b"")
         if entry is None:
-            return ClientKept(client_id, registered, 1, (), ())
+            return ClientKept(client_id, registered, 1, (), (), holder)
         calls = [
             KeptCall(seq, None, fingerprint, record, seed)
             for seq, (fingerprint, record, seed) in entry.tracker.completed()
@@ -256,11 +261,17 @@ class GroupState:
             entry.tracker.first_incomplete,
             tuple(entry.tracker.completed_ranges()),
             tuple(calls),
+            holder,
         )
+
+    def _register(self, client_id: int, holder: bytes) -> None:
+        self.clients.add(client_id)
+        if holder:
+            self.holders[client_id] = holder
 
     def _load_client(self, client: ClientKept, now: float) -> None:
         if client.registered:
-            self.clients.add(client.client_id)
+            self._register(client.client_id, client.holder)
         tracker = self.table.entry(client.client_id).tracker
         tracker.acknowledge(client.first_incomplete, client.completed)
         for seq, key, fingerprint, record, seed in client.calls:

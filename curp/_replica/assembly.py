@@ -136,6 +136,7 @@ def assemble(
         incarnation=incarnation,
         guard=guard,
         observer=observer,
+        bounds=callers.bounds,
     )
     group_engine = GroupEngine(
         store,

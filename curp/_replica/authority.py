@@ -58,11 +58,11 @@ class GroupAuthority:
         """See ``Authority``."""
         return self.current.now()
 
-    def grant(self, peer: bytes = b"") -> Grant:
+    def grant(self, peer: bytes = b"", *, source: str = "") -> Grant:
         """See ``Authority``."""
         if not self._takes_calls():
             raise NotLeader("another replica may lead by now", self._leader())
-        return self.current.grant(peer)
+        return self.current.grant(peer, source=source)
 
     @property
     def store(self) -> int:

@@ -272,13 +272,13 @@ class GroupStore(EmbeddedStore):
             self.work.notify_all()
         return pending
 
-    def registered(self, client_id: int) -> Pending | None:
+    def registered(self, client_id: int, holder: bytes = b"") -> Pending | None:
         """Have a client's registration appended; done when it is in the log, None if it is.
 
-        Raises ``Deposed`` if this replica does not lead.
+        ``holder``: whom its lease counts for. Raises ``Deposed`` if this replica does not lead.
         """
         with self._lock:
-            pending = self._leading().registered(client_id)
+            pending = self._leading().registered(client_id, holder)
             if pending is not None:
                 self.work.notify_all()
         return pending

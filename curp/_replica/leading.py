@@ -103,8 +103,13 @@ class LeaderLoops:
 
     def lease_authority(self, storage: LogLeaseStorage) -> LeaseAuthority:
         """Return the lease server of this leadership."""
+        bounds = self._parts.bounds
         return LeaseAuthority(
-            storage, term_s=self._settings.tuning.client_term_s, events=get_logger("lease_server")
+            storage,
+            term_s=self._settings.tuning.client_term_s,
+            max_clients=bounds.max_clients,
+            max_clients_per_caller=bounds.max_clients_per_caller,
+            events=get_logger("lease_server"),
         )
 
     def handing_over(self) -> Rule:

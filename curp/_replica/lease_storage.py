@@ -112,10 +112,14 @@ class LogLeaseStorage:
         """Ids with a registration in the log that were not removed."""
         return self._state.known_ids()
 
-    def register(self, client_id: int) -> None:
+    def holders(self) -> dict[int, bytes]:
+        """Whom the leases of clients count for, as the log says."""
+        return self._state.holders
+
+    def register(self, client_id: int, holder: bytes = b"") -> None:
         """Have the client's registration in the log, in an append that many may share."""
         try:
-            self._await(self._store.registered(client_id))
+            self._await(self._store.registered(client_id, holder))
         except RiflError as error:
             raise StorageUnavailable(str(error)) from error
 

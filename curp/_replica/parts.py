@@ -23,6 +23,7 @@ from curp._replica.settings import ReplicaSettings, StateHooks
 from curp._replica.witnesses import Witnesses
 from curp.log._commits import GroupLog
 from curp.observer import GroupObservers
+from rifl.core._serving.bounds import Bounds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,8 +32,9 @@ class Parts:
 
     ``incarnation``: what the engine knows this process by; another one under the same name is
     another replica to it, and must wait until this one's reads are over. ``guard``: against
-    what kills in replay; None: nothing is noted. ``boottime``: the seconds that read leases
-    are counted by. ``random_bytes``: draws what secrets and appends are made of.
+    what kills in replay; None: nothing is noted. ``bounds``: what callers may take.
+    ``boottime``: the seconds that read leases are counted by. ``random_bytes``: draws what
+    secrets and appends are made of.
     """
 
     engine: GroupLog
@@ -47,6 +49,7 @@ class Parts:
     incarnation: str
     guard: ReplayGuard | None = None
     observer: GroupObservers | None = None
+    bounds: Bounds = Bounds()  # noqa: RUF009 - frozen
     boottime: Callable[[], float] = boottime
     random_bytes: Callable[[int], bytes] = os.urandom
 

@@ -107,13 +107,15 @@ class Proposals:
         )
         return self.leader.place(write, len(write.body), now, arrival.keys, wish)
 
-    def registered(self, client_id: int) -> Pending | None:
+    def registered(self, client_id: int, holder: bytes = b"") -> Pending | None:
         """Have a client's registration in the log; what is done then, None if it is.
+
+        ``holder``: whom its lease counts for.
 
         Before its first handler starts: the next leader then knows the client, and does
         not take its retries, or its calls on a witness, for a stranger's.
         """
-        if is_namespace(client_id) or self._register(client_id):
+        if is_namespace(client_id) or self._register(client_id, holder):
             return None
         return self.wait_for(self._registering[client_id])
 
@@ -181,12 +183,12 @@ class Proposals:
             found.synced.append(heapq.heappop(self._waiters)[2])
         return found
 
-    def _register(self, client_id: int) -> bool:
+    def _register(self, client_id: int, holder: bytes = b"") -> bool:
         """Have the client's registration in front of its first operation (invariant 3)."""
         if client_id in self._state.clients:
             return True
         if client_id not in self._registering and not is_namespace(client_id):
-            self._registering[client_id] = self.event(ClientRegistered(client_id))
+            self._registering[client_id] = self.event(ClientRegistered(client_id, holder))
         return False
 
     def _mark(self) -> None:

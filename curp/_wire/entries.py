@@ -34,6 +34,7 @@ def entry_to_bytes(entry: Entry) -> bytes:
         _put_operation(message.operation, entry)
     elif isinstance(entry, ClientRegistered):
         message.client_registered.client_id = entry.client_id
+        message.client_registered.holder = entry.holder
     elif isinstance(entry, ClientRemoved):
         message.client_removed.client_id = entry.client_id
     elif isinstance(entry, SessionPut):
@@ -73,7 +74,8 @@ def entry_from_bytes(lsn: int, body: bytes) -> Entry:
     if kind == "operation":
         return _operation(lsn, message.operation)
     if kind == "client_registered":
-        return ClientRegistered(message.client_registered.client_id)
+        registered = message.client_registered
+        return ClientRegistered(registered.client_id, registered.holder)
     if kind == "client_removed":
         return ClientRemoved(message.client_removed.client_id)
     if kind == "session_put":

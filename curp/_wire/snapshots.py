@@ -93,6 +93,7 @@ def _client_message(client: ClientKept) -> pb.ClientKept:
         registered=client.registered,
         first_incomplete=client.first_incomplete,
         completed=packed_ranges(client.first_incomplete, client.completed),
+        holder=client.holder,
     )
     for call in client.calls:
         kept = message.calls.add()
@@ -130,6 +131,7 @@ def _client(message: pb.ClientKept) -> ClientKept:
         first_incomplete,
         ranges(first_incomplete, message.completed),
         tuple(calls),
+        message.holder,
     )
 
 

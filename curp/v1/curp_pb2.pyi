@@ -91,10 +91,12 @@ class ApplicationVersion(_message.Message):
     def __init__(self, version: _Optional[int] = ..., who: _Optional[str] = ...) -> None: ...
 
 class ClientRegistered(_message.Message):
-    __slots__ = ("client_id",)
+    __slots__ = ("client_id", "holder")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
     client_id: int
-    def __init__(self, client_id: _Optional[int] = ...) -> None: ...
+    holder: bytes
+    def __init__(self, client_id: _Optional[int] = ..., holder: _Optional[bytes] = ...) -> None: ...
 
 class ClientRemoved(_message.Message):
     __slots__ = ("client_id",)
@@ -297,7 +299,7 @@ class SnapshotHead(_message.Message):
     def __init__(self, version: _Optional[int] = ..., lsn: _Optional[int] = ..., last_id: _Optional[int] = ..., secrets: _Optional[_Union[SecretsPut, _Mapping]] = ..., application_version: _Optional[int] = ...) -> None: ...
 
 class ClientKept(_message.Message):
-    __slots__ = ("client_id", "registered", "first_incomplete", "completed", "calls")
+    __slots__ = ("client_id", "registered", "first_incomplete", "completed", "calls", "holder")
     class Call(_message.Message):
         __slots__ = ("seq", "key", "fingerprint", "record")
         SEQ_FIELD_NUMBER: _ClassVar[int]
@@ -314,12 +316,14 @@ class ClientKept(_message.Message):
     FIRST_INCOMPLETE_FIELD_NUMBER: _ClassVar[int]
     COMPLETED_FIELD_NUMBER: _ClassVar[int]
     CALLS_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
     client_id: int
     registered: bool
     first_incomplete: int
     completed: _containers.RepeatedScalarFieldContainer[int]
     calls: _containers.RepeatedCompositeFieldContainer[ClientKept.Call]
-    def __init__(self, client_id: _Optional[int] = ..., registered: bool = ..., first_incomplete: _Optional[int] = ..., completed: _Optional[_Iterable[int]] = ..., calls: _Optional[_Iterable[_Union[ClientKept.Call, _Mapping]]] = ...) -> None: ...
+    holder: bytes
+    def __init__(self, client_id: _Optional[int] = ..., registered: bool = ..., first_incomplete: _Optional[int] = ..., completed: _Optional[_Iterable[int]] = ..., calls: _Optional[_Iterable[_Union[ClientKept.Call, _Mapping]]] = ..., holder: _Optional[bytes] = ...) -> None: ...
 
 class GroupConfiguration(_message.Message):
     __slots__ = ("configuration", "leader", "witnesses", "replicas", "methods", "group", "log", "serves")

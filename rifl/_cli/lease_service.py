@@ -21,9 +21,11 @@ from _rifl_ground.exits import CommandRefused, ExitCode, failed
 from _rifl_ground.log import get_logger, log_to_stderr
 from _rifl_ground.options import add_url
 from _rifl_ground.pings import OWN_SERVER_OPTIONS
+from _rifl_ground.portions import MAX_CLIENTS
 from _rifl_ground.threads import in_thread
 from _rifl_ground.tls import ServedCertificate, add_tls_options, wrong_options
 from lease_server._authority import TERM_S
+from lease_server._holders import LeaseBounds
 from lease_server._sessions import SessionsFrom
 from lease_server._shared_authority import SharedAuthority
 from lease_server._storage import SharedLeaseStorage
@@ -70,6 +72,16 @@ def add_lease_server(commands: Any) -> None:
         help="who opens named sessions: clients with a certificate, also those with the session's "
         "secret (default), any, or the certificates with one of these names (kind:name,kind:name)",
     )
+    parser.add_argument(
+        "--max-clients", type=int, default=MAX_CLIENTS, help="how many leases there may be"
+    )
+    parser.add_argument(
+        "--max-clients-per-caller",
+        type=int,
+        metavar="N",
+        help="how many of them one certificate may hold, or one address of callers without one "
+        "(default: a quarter; 0: as many as all)",
+    )
     add_tls_options(parser)
     parser.add_argument(
         "--peer-property",
@@ -84,6 +96,7 @@ def serve_leases(arguments: argparse.Namespace) -> ExitCode:
     """Run until a signal; UNAVAILABLE if it could not start."""
     try:
         GrantTerms(deduplicated=arguments.deduplicated)
+        LeaseBounds.of(arguments.max_clients, arguments.max_clients_per_caller)
     except ValueError as error:
         raise CommandRefused(str(error), ExitCode.USAGE) from error
     if not 0 < arguments.term_s < math.inf:
@@ -94,7 +107,13 @@ def serve_leases(arguments: argparse.Namespace) -> ExitCode:
     try:
         certificate = ServedCertificate(arguments)
         storage = _open_storage(arguments.store)
-        authority = SharedAuthority(storage, term_s=arguments.term_s, events=_log)
+        authority = SharedAuthority(
+            storage,
+            term_s=arguments.term_s,
+            max_clients=arguments.max_clients,
+            max_clients_per_caller=arguments.max_clients_per_caller,
+            events=_log,
+        )
     except Exception as error:  # noqa: BLE001 - whatever a store finds wrong, one line says it
         return failed(_PROGRAM, error)
     try:

@@ -82,10 +82,13 @@ class LeaseRequests:
         self._terms = terms
         self.blocks = authority.blocks
 
-    def grant(self, raw: bytes, peer: bytes) -> bytes:
-        """GrantRequest to GrantReply. May block on the storage."""
+    def grant(self, raw: bytes, peer: bytes, source: str = "") -> bytes:
+        """GrantRequest to GrantReply. May block on the storage.
+
+        ``source``: the caller's address, which counts if the peer is anonymous.
+        """
         _parse(pb.GrantRequest, raw)
-        grant = self._authority.grant(peer)
+        grant = self._authority.grant(peer, source="" if peer else source)
         return pb.GrantReply(
             client_id=grant.client_id,
             token=grant.token,
@@ -162,7 +165,7 @@ class LeaseRequests:
     def open_session(self, raw: bytes, peer: bytes, source: str = "") -> bytes:
         """OpenSessionRequest to OpenSessionReply. Blocks on the storage.
 
-        ``source``: the caller's address, which counts if the peer is anonymous.
+        ``source`` as in ``grant``.
         """
         request = _parse(pb.OpenSessionRequest, raw)
         secret, *older = self._shown(request, peer)

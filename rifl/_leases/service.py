@@ -163,7 +163,7 @@ def _sync_handlers(
 
     # KeepAlive is left out: gRPC then answers UNIMPLEMENTED without a pool thread.
     return {
-        "Grant": handler(requests.grant),
+        "Grant": handler(requests.grant, sourced=True),
         "Renew": handler(requests.renew, renewals, several=True),
         "Release": handler(requests.release, renewals),
         "OpenSession": handler(requests.open_session, sourced=True),
@@ -189,7 +189,7 @@ class _AioShell:
     def handlers(self) -> dict[str, Any]:
         requests = self._requests
         return {
-            "Grant": self._unary(requests.grant, blocking=True),
+            "Grant": self._unary(requests.grant, blocking=True, sourced=True),
             "Renew": self._unary(requests.renew, blocking=requests.blocks, several=True),
             "KeepAlive": grpc.stream_stream_rpc_method_handler(self._keep_alive),
             "Release": self._unary(requests.release, blocking=requests.blocks),

@@ -73,6 +73,7 @@ class CallEngine:
         self.replies = Replies(observer)
         # Of calls, and of our own services on the same servers.
         self.audit = CallerAudit(None if observer is None else observer.caller_refused)
+        store.held.caller_of = self.caller_of
         # How many duplicates wait, one entry for each shell.
         self.waiting: list[Callable[[], int]] = []
         self.keys_from = keys_from
@@ -110,6 +111,7 @@ class CallEngine:
         call = self._known.read(header, method, request, secrets)
         if call is None:
             call = parse_call(header, method, request)
+            call.context = context
             # Ids that expired are refused below, too, and who is told so sends the call
             # anew: but not one that gRPC has sent before.
             call.retried_by_grpc = retried
@@ -117,10 +119,27 @@ class CallEngine:
                 self.authenticate(call, context)
             elif not self._known.knows(call, secrets):
                 self.authenticate(call, context)
-                self._known.note(call, header, secrets)
+                self._known.note(call, header, secrets, self.caller_of(call))
         if retried and call.attempt == 1:
             call.retried_by_grpc = True
         return call
+
+    def caller_of(self, call: Call) -> bytes | str:
+        """Return the call's peer, or its address if it has none; empty if it came from nowhere.
+
+        Of a client that is known: who made its first call here.
+        """
+        known = self._known.caller(call)
+        if known:
+            return known
+        context = call.context
+        if context is None:
+            return call.peer or call.source
+        try:
+            return peer_of(context, self._peer_property) or source_of(context.peer())
+        except NotYours:
+            # A certificate without a name.
+            return source_of(context.peer())
 
     def _arrive_hidden(
         self, method: str, request: bytes, context: Any, read: Callable[[bytes], Any] | None = None

@@ -165,7 +165,12 @@ class Deduplicator:
             self._check_kinds(url)
             self.check()
             self._authority = open_authority(
-                self._store.leases, term_s=term_s, clock=clock, events=get_logger("lease_server")
+                self._store.leases,
+                term_s=term_s,
+                clock=clock,
+                max_clients=bounds.max_clients,
+                max_clients_per_caller=bounds.max_clients_per_caller,
+                events=get_logger("lease_server"),
             )
             self._store.bind(
                 self._authority,

@@ -1,4 +1,4 @@
-"""Bounds on the answers that are kept: for each client, and for who has no name (DESIGN §9)."""
+"""Bounds on the answers that are kept: of each client, of each caller, of all (DESIGN §9)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,18 @@ from rifl.core._serving.client_entry import Attempt
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import WindowExceeded
 
+# So often is it looked, at most, which clients are idle.
+_LOOK_S = 1.0
+# A peer, or the address of a caller without one. Those of which neither is known are one caller.
+_Caller = bytes | str
+
 
 class _OfClient:
-    __slots__ = ("bytes", "sizes", "touched")
+    __slots__ = ("bytes", "caller", "sizes", "touched")
 
-    def __init__(self) -> None:
+    def __init__(self, caller: _Caller) -> None:
+        # Who took the first of them: the client's later calls may come from elsewhere.
+        self.caller = caller
         self.sizes: dict[int, int] = {}
         self.bytes = 0
         self.touched = 0.0
@@ -36,7 +43,8 @@ class _OfSource:
 class HeldAnswers:
     """Counts, in this process and since it started, large answers that are kept.
 
-    A client's go when its header acknowledges them, or when it is dropped; a store that
+    A caller has those of all its clients. A client's go when its header acknowledges them, or
+    when it is dropped; a store that
     does not tell who was dropped gives ``idle_s``, after which a client that made no call
     is not counted any more. A source's go with their retention. Thread-safe; nothing is
     counted, and no lock is taken, while all answers of sequenced calls are small.
@@ -58,7 +66,11 @@ class HeldAnswers:
         self._lock = threading.Lock()
         self._clients: dict[int, _OfClient] = {}
         self._sources: dict[str, _OfSource] = {}
+        self._callers: dict[_Caller, int] = {}
         self._total = 0
+        self._looked_at = -math.inf
+        # Who made a call; the engine knows.
+        self.caller_of: Callable[[Call], _Caller] = lambda call: call.peer or call.source
 
     @property
     def total(self) -> int:
@@ -72,6 +84,7 @@ class HeldAnswers:
     def admit(self, attempt: Attempt) -> None:
         """Raise ``WindowExceeded`` for a new call whose answer would have no room."""
         call, now = attempt.call, self._clock()
+        caller = self.caller_of(call)
         with self._lock:
             if call.key is not None:
                 if call.source:
@@ -79,14 +92,20 @@ class HeldAnswers:
                 return
             held = self._clients.get(call.client_id)
             if held is not None:
-                held.touched = now
+                held.touched, caller = now, held.caller
                 self._acknowledge(held, call)
                 if held.bytes >= self._bounds.max_answer_bytes:
                     raise WindowExceeded(
                         f"{held.bytes} bytes of answers to the client are unacknowledged"
                     )
-            if self._total >= self._bounds.max_total_answer_bytes:
+            if self._is_over(caller):
                 self._forget_idle(now)
+            if self._takes_its_share(caller):
+                raise WindowExceeded(
+                    f"{self._callers[caller]} bytes of answers to clients of {_named(caller)} are "
+                    "unacknowledged, and one caller may take "
+                    f"{self._bounds.caller_answer_bytes} (max_answer_bytes_per_caller)"
+                )
             if self._total >= self._bounds.max_total_answer_bytes:
                 raise WindowExceeded(
                     f"{self._total} bytes of answers to all clients are unacknowledged"
@@ -98,17 +117,19 @@ class HeldAnswers:
         if size < LARGE_BYTES if call.key is None else not call.source:
             return
         now = self._clock()
+        caller = self.caller_of(call)
         with self._lock:
             if call.key is not None:
                 self._note_source(attempt, size + len(call.key), now)
                 return
             self.active = True
-            held = self._clients.setdefault(call.client_id, _OfClient())
+            held = self._clients.get(call.client_id)
+            if held is None:
+                held = self._clients[call.client_id] = _OfClient(caller)
             held.touched = now
             added = size - held.sizes.get(call.seq, 0)  # type: ignore[arg-type]  # it has no key
             held.sizes[call.seq] = size  # type: ignore[index]
-            held.bytes += added
-            self._total += added
+            self._add(held, added)
 
     def acknowledged(self, call: Call) -> tuple[int, Sequence[tuple[int, int]]]:
         """Return what the call's header acknowledges: below a seq, and ranges above it."""
@@ -119,6 +140,7 @@ class HeldAnswers:
         with self._lock:
             self._clients.clear()
             self._sources.clear()
+            self._callers.clear()
             self._total, self.active = 0, False
 
     def drop(self, client_ids: Iterable[int]) -> None:
@@ -136,19 +158,37 @@ class HeldAnswers:
             for seq in held.sizes
             if seq < first or any(low <= seq <= high for low, high in ranges)
         ]:
-            size = held.sizes.pop(seq)
-            held.bytes -= size
-            self._total -= size
+            self._add(held, -held.sizes.pop(seq))
         if not held.sizes:
             self._drop(call.client_id)
 
     def _drop(self, client_id: int) -> None:
         held = self._clients.pop(client_id, None)
         if held is not None:
-            self._total -= held.bytes
+            self._add(held, -held.bytes)
         self.active = bool(self._clients or self._sources)
 
+    def _add(self, held: _OfClient, size: int) -> None:
+        held.bytes += size
+        self._total += size
+        left = self._callers.get(held.caller, 0) + size
+        if left:
+            self._callers[held.caller] = left
+        else:
+            self._callers.pop(held.caller, None)
+
+    def _takes_its_share(self, caller: _Caller) -> bool:
+        share = self._bounds.caller_answer_bytes
+        return 0 < share <= self._callers.get(caller, 0)
+
+    def _is_over(self, caller: _Caller) -> bool:
+        full = self._total >= self._bounds.max_total_answer_bytes
+        return full or self._takes_its_share(caller)
+
     def _forget_idle(self, now: float) -> None:
+        if self._idle_s == math.inf or now < self._looked_at + _LOOK_S:
+            return
+        self._looked_at = now
         for client_id, held in list(self._clients.items()):
             if now - held.touched >= self._idle_s:
                 self._drop(client_id)
@@ -174,3 +214,7 @@ class HeldAnswers:
             raise WindowExceeded(
                 f"{len(kept.kept)} keys with {kept.bytes} bytes are recorded for this address"
             )
+
+
+def _named(caller: _Caller) -> str:
+    return "this certificate" if isinstance(caller, bytes) else caller or "an unknown address"

@@ -161,6 +161,7 @@ class _Client:
     """A client whose token was found genuine, and while which secrets were valid."""
 
     __slots__ = (
+        "caller",
         "client_id",
         "constants",
         "layouts",
@@ -170,7 +171,7 @@ class _Client:
         "token",
     )
 
-    def __init__(self, call: Call, prefix: bytes, secrets: Any) -> None:
+    def __init__(self, call: Call, prefix: bytes, secrets: Any, caller: bytes | str) -> None:
         self.client_id = call.client_id
         self.token = call.token
         self.max_response_bytes = call.max_response_bytes
@@ -180,6 +181,7 @@ class _Client:
         self.constants = begins, _FIRST, _ATTEMPT_1_TIME, _SEED
         self.layouts = _layouts(len(begins))
         self.secrets = secrets
+        self.caller = caller
 
 
 class KnownClients:
@@ -247,8 +249,16 @@ class KnownClients:
             and client.secrets is secrets
         )
 
-    def note(self, call: Call, value: bytes, secrets: Any) -> None:
-        """Know a client from now on, whose token was verified for anyone who holds it."""
+    def caller(self, call: Call) -> bytes | str:
+        """Return who made the first call of a client that is known; else nothing."""
+        client = self._clients.get(call.token)
+        return "" if client is None else client.caller
+
+    def note(self, call: Call, value: bytes, secrets: Any, caller: bytes | str = "") -> None:
+        """Know a client from now on, whose token was verified for anyone who holds it.
+
+        ``caller``: its peer, or its address if it has none.
+        """
         if call.seq is None or len(call.token) != TOKEN_BYTES or peer_bound(call.token):
             return
         prefix = header_prefix(call.client_id, call.token, call.max_response_bytes, call.store)
@@ -256,4 +266,4 @@ class KnownClients:
             return
         if len(self._clients) >= _MAX_CLIENTS:
             self._clients.clear()
-        self._clients[call.token] = _Client(call, prefix, secrets)
+        self._clients[call.token] = _Client(call, prefix, secrets, caller)

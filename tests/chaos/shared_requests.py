@@ -7,6 +7,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, NamedTuple
 
+from lease_server._holders import LeaseBounds
 from lease_server._sessions import SessionPolicy, SessionRow, SessionState
 from rifl._stores.shared.requests import (
     Abandon,
@@ -250,7 +251,8 @@ class Sequence:
 
     def _grant(self, client_id: int) -> Step:
         return Step(
-            f"grant {client_id}", lambda subject: subject.leases.grant(client_id, TERM_S, 1000)
+            f"grant {client_id}",
+            lambda subject: subject.leases.grant(client_id, TERM_S, LeaseBounds()),
         )
 
     def _lease(self, client_id: int) -> Step:

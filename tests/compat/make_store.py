@@ -60,7 +60,7 @@ def make(url: str) -> None:
     store.leases.random_bits = 0
     authority = open_authority(store.leases, term_s=60.0)
     store.bind(authority, policies, clock=time.monotonic, bounds=Bounds())
-    client_id = authority.grant().client_id
+    client_id = authority.grant(source="10.0.0.7").client_id
     session = store.leases.reserve_ids(1)[0]
     row = SessionRow(session, "orders", b"", SessionState.OPEN, 86400.0 * 36500, 1_700_000_000.0)
     shared = isinstance(store.leases, SharedLeaseStorage)

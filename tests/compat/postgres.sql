@@ -13,7 +13,9 @@ CREATE TABLE rifl.clients (
     term interval NOT NULL,
     due timestamptz,
     -- The retention of a session in which no call was made yet, while term is a lease's.
-    full_term interval
+    full_term interval,
+    -- Whom a lease counts for, empty for no caller, and for what is no lease.
+    holder bytea NOT NULL DEFAULT ''
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
 CREATE INDEX clients_due ON rifl.clients (due);
 
@@ -47,6 +49,15 @@ CREATE TABLE rifl.key_counts (
     keys bigint NOT NULL,
     bytes bigint NOT NULL,
     PRIMARY KEY (client_id, shard)
+) WITH (fillfactor = 50);
+
+-- Leases of one caller, in several rows, so that its grants do not all wait for each other's
+-- commit.
+CREATE TABLE rifl.lease_counts (
+    holder bytea NOT NULL,
+    shard integer NOT NULL,
+    leases bigint NOT NULL,
+    PRIMARY KEY (holder, shard)
 ) WITH (fillfactor = 50);
 
 CREATE TABLE rifl.sessions (
@@ -178,6 +189,15 @@ CREATE OR REPLACE FUNCTION rifl.remember_1(
         lived = excluded.lived
 $$;
 
+-- The same for a call whose replica is gone, and whose caller gave it up. A function: a subquery in
+-- the statement that asks would be prepared for every acknowledgement.
+CREATE OR REPLACE FUNCTION rifl.remember_lost_1(
+    p_client bigint, p_seq bigint, p_key bytea, p_method text, p_since timestamptz, p_owner text
+) RETURNS void LANGUAGE sql AS $$
+    SELECT rifl.remember_1(p_client, p_seq, p_key, p_method, p_since, NULL)
+    WHERE p_owner NOT IN (SELECT owner FROM rifl.replicas)
+$$;
+
 CREATE OR REPLACE FUNCTION rifl.forget_unknown_1(p_kept interval, p_most bigint)
 RETURNS void LANGUAGE sql AS $$
     DELETE FROM rifl.unknown WHERE lived < greatest(
@@ -233,11 +253,9 @@ BEGIN
             SELECT ctid FROM rifl.calls
             WHERE client_id = p_client AND seq > 0 AND (seq < new_first OR seq <@ new_acks)
             FOR UPDATE SKIP LOCKED
-        )) AND (waiters = '{}' OR rifl.wake_1(token, waiters) IS NULL)
-        -- What a replica that is gone ran, and its caller gave up.
+        )) AND (cardinality(waiters) = 0 OR rifl.wake_1(token, waiters) IS NULL)
         AND (record IS NOT NULL OR kind <> 'plain'
-             OR owner IN (SELECT owner FROM rifl.replicas)
-             OR rifl.remember_1(client_id, seq, key, method, claimed_at, NULL) IS NULL);
+             OR rifl.remember_lost_1(client_id, seq, key, method, claimed_at, owner) IS NULL);
     END IF;
 END $$;
 
@@ -542,7 +560,8 @@ BEGIN
 END $$;
 
 -- Who records a call that nobody claimed: a token that stands for it, and its replica, empty for
--- one that is gone. NULL where nobody does any more. p_take_over: a token whose transaction is
+-- one that is gone, and for a transaction that was prepared (PREPARE TRANSACTION): that is no
+-- session's, nothing here can end it, and it may last. NULL where nobody does any more. p_take_over: a token whose transaction is
 -- to be ended, as in ``held_1``.
 CREATE OR REPLACE FUNCTION rifl.who_commits_1(
     p_client bigint, p_seq bigint, p_take_over text, OUT o_token text, OUT o_owner text
@@ -553,7 +572,8 @@ BEGIN
     WITH held AS (
         -- Advisory locks in pg_locks: an unsigned half each.
         SELECT pid, mode, (classid::bigint << 32 | objid::bigint) AS hash FROM pg_locks
-        WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND pid <> pg_backend_pid()
+        WHERE locktype = 'advisory' AND granted AND objsubid = 1
+          AND pid IS DISTINCT FROM pg_backend_pid()
           AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
     )
     SELECT held.pid, coalesce(replicas.owner, '') INTO holder, o_owner
@@ -584,13 +604,13 @@ EXCEPTION WHEN lock_not_available THEN
 END $$;
 
 -- Record a call that nobody claimed, in the handler's own transaction, which commits in the same
--- breath: whatever has to roll back is an error, as in ``record_or_fail_1``. Without p_at_once
+-- breath: whatever has to roll back is an error, as in ``record_or_fail_2``. Without p_at_once
 -- it is what is returned, and what the call acknowledges is left: the client's row would be
 -- locked for as long as the transaction is open.
-CREATE OR REPLACE FUNCTION rifl.record_unclaimed_or_fail_1(
+CREATE OR REPLACE FUNCTION rifl.record_unclaimed_or_fail_2(
     p_store text, p_client bigint, p_seq bigint, p_token text, p_owner text, p_record bytea,
     p_fingerprint bytea, p_method bytea, p_first bigint, p_acks int8multirange, p_window bigint,
-    p_durable boolean, p_at_once boolean DEFAULT true
+    p_durable boolean, p_mark text, p_at_once boolean DEFAULT true
 ) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     result text;
@@ -599,24 +619,43 @@ DECLARE
     old_first bigint;
     old_acks int8multirange;
     is_due boolean;
-    is_mine boolean;
+    is_mine boolean := false;
     -- An expression costs a fraction of a PERFORM.
     ignored text;
 BEGIN
+    IF p_mark <> '' THEN
+        IF current_setting('rifl.transaction', true) IS DISTINCT FROM p_mark THEN
+            PERFORM current_setting('rifl.transaction_was_ended');
+        END IF;
+        SET CONSTRAINTS ALL IMMEDIATE;
+    END IF;
     <<judging>>
     BEGIN
         result := 'isolation';
         -- Else no later statement would see what was committed meanwhile.
         EXIT judging WHEN current_setting('transaction_isolation') <> 'read committed';
-        -- Against its removal, and the end of its lease, until this transaction has ended; not
-        -- against its other calls.
-        SELECT state, (SELECT max(seq) FROM rifl.calls WHERE client_id = p_client AND seq > 0)
-        INTO client_state, top
-        FROM rifl.clients
-        WHERE client_id = p_client
-          AND EXISTS (SELECT FROM rifl.meta WHERE name = 'store' AND value = p_store)
-        FOR KEY SHARE SKIP LOCKED;
-        IF NOT FOUND THEN
+        -- Against its removal, and the end of its lease, until this transaction has ended. Also
+        -- against other calls' acknowledgements, unless one of them applies its own just now.
+        IF p_at_once THEN
+            SELECT state, first_incomplete, acknowledged, due < clock_timestamp() + term,
+                (SELECT max(seq) FROM rifl.calls WHERE client_id = p_client AND seq > 0)
+            INTO client_state, old_first, old_acks, is_due, top
+            FROM rifl.clients
+            WHERE client_id = p_client
+              AND EXISTS (SELECT FROM rifl.meta WHERE name = 'store' AND value = p_store)
+            FOR NO KEY UPDATE SKIP LOCKED;
+            is_mine := FOUND;
+        END IF;
+        IF NOT is_mine THEN
+            SELECT state, (SELECT max(seq) FROM rifl.calls
+                           WHERE client_id = p_client AND seq > 0)
+            INTO client_state, top
+            FROM rifl.clients
+            WHERE client_id = p_client
+              AND EXISTS (SELECT FROM rifl.meta WHERE name = 'store' AND value = p_store)
+            FOR KEY SHARE SKIP LOCKED;
+        END IF;
+        IF client_state IS NULL THEN
             -- Where it is there, it is being removed just now, or a foreign session holds it: a
             -- claim waits for that, and not for long.
             result := CASE WHEN NOT rifl.same_store_1(p_store) THEN 'wrong'
@@ -646,15 +685,9 @@ BEGIN
                 p_token, p_owner, p_record, clock_timestamp())
         ON CONFLICT DO NOTHING;
         EXIT judging WHEN NOT FOUND;
-        -- Only now: a record that stood when this began may have been acknowledged, and be gone.
-        -- From here on none can come, and so none can go.
-        IF p_at_once THEN
-            SELECT first_incomplete, acknowledged, due < clock_timestamp() + term
-            INTO old_first, old_acks, is_due
-            FROM rifl.clients WHERE client_id = p_client FOR NO KEY UPDATE SKIP LOCKED;
-            is_mine := FOUND;
-        END IF;
-        IF is_mine IS NOT TRUE THEN
+        IF NOT is_mine THEN
+            -- Only now: a record that stood when this began may have been acknowledged, and be
+            -- gone. From here on none can come, and so none can go.
             SELECT first_incomplete, acknowledged INTO old_first, old_acks
             FROM rifl.clients WHERE client_id = p_client;
         END IF;
@@ -678,9 +711,9 @@ CREATE OR REPLACE FUNCTION rifl.record_unclaimed_1(
     p_fingerprint bytea, p_method bytea, p_first bigint, p_acks int8multirange, p_window bigint,
     p_durable boolean
 ) RETURNS text LANGUAGE sql AS $$
-    SELECT rifl.record_unclaimed_or_fail_1(
+    SELECT rifl.record_unclaimed_or_fail_2(
         p_store, p_client, p_seq, p_token, p_owner, p_record, p_fingerprint, p_method, p_first,
-        p_acks, p_window, p_durable, false)
+        p_acks, p_window, p_durable, '', false)
 $$;
 
 -- Record a call of an idempotent method that nobody claimed, where no record stands: what ends
@@ -911,15 +944,23 @@ BEGIN
 END $$;
 
 -- The same for one who commits in the same breath: whatever has to roll back is an error,
--- and the server does not carry out the COMMIT that follows it.
-CREATE OR REPLACE FUNCTION rifl.record_or_fail_1(
+-- and the server does not carry out the COMMIT that follows it. p_mark: the token of the
+-- transaction's mark, empty if it has none. Another transaction is an error, too.
+CREATE OR REPLACE FUNCTION rifl.record_or_fail_2(
     p_store text, p_client bigint, p_seq bigint, p_key bytea, p_token text, p_record bytea,
-    p_fingerprint bytea, p_durable boolean
+    p_fingerprint bytea, p_durable boolean, p_mark text
 ) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-    result text := rifl.record_1(
-        p_store, p_client, p_seq, p_key, p_token, p_record, p_fingerprint, p_durable);
+    result text;
 BEGIN
+    IF p_mark <> '' THEN
+        IF current_setting('rifl.transaction', true) IS DISTINCT FROM p_mark THEN
+            PERFORM current_setting('rifl.transaction_was_ended');
+        END IF;
+        SET CONSTRAINTS ALL IMMEDIATE;
+    END IF;
+    result := rifl.record_1(
+        p_store, p_client, p_seq, p_key, p_token, p_record, p_fingerprint, p_durable);
     IF result <> 'done' THEN RAISE EXCEPTION USING ERRCODE = 'RIFL1', MESSAGE = result; END IF;
 END $$;
 
@@ -959,6 +1000,49 @@ BEGIN
     RETURN QUERY SELECT owner, beats FROM rifl.replicas;
 END $$;
 
+-- Count leases of one caller; nothing where a lease counts for none.
+CREATE OR REPLACE FUNCTION rifl.count_lease_1(
+    p_client bigint, p_holder bytea, p_leases bigint
+) RETURNS void LANGUAGE sql AS $$
+    INSERT INTO rifl.lease_counts AS counts
+    SELECT p_holder, p_client % 16, p_leases WHERE p_holder <> ''
+    ON CONFLICT (holder, shard) DO UPDATE SET leases = counts.leases + p_leases;
+    DELETE FROM rifl.lease_counts
+    WHERE p_leases < 0 AND holder = p_holder AND shard = p_client % 16 AND leases <= 0
+$$;
+
+-- Grant a lease: 'free', 'full' where there are p_most clients already, or 'taken' where its
+-- holder has p_most_of_one leases. Up to p_counted clients are counted; above, the planner's
+-- estimate does.
+CREATE OR REPLACE FUNCTION rifl.grant_1(
+    p_client bigint, p_term_s double precision, p_most bigint, p_counted bigint,
+    p_holder bytea, p_most_of_one bigint
+) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+    -- A request that is repeated, since its reply was lost.
+    IF EXISTS (SELECT FROM rifl.clients WHERE client_id = p_client) THEN
+        RETURN 'free';
+    END IF;
+    IF p_most <= (SELECT CASE WHEN p_most <= p_counted
+                              THEN (SELECT count(*) FROM rifl.clients)
+                              ELSE (SELECT reltuples FROM pg_class
+                                    WHERE oid = 'rifl.clients'::regclass) END) THEN
+        RETURN 'full';
+    END IF;
+    IF p_holder <> '' AND p_most_of_one > 0 AND p_most_of_one <= (
+        SELECT sum(leases) FROM rifl.lease_counts WHERE holder = p_holder
+    ) THEN
+        RETURN 'taken';
+    END IF;
+    INSERT INTO rifl.clients (client_id, state, term, due, holder)
+    VALUES (p_client, 'open', make_interval(secs => p_term_s),
+            clock_timestamp() + 1.25 * make_interval(secs => p_term_s), p_holder)
+    ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN RETURN 'free'; END IF;
+    PERFORM rifl.count_lease_1(p_client, p_holder, 1);
+    RETURN 'free';
+END $$;
+
 -- Give a lease, or a session's retention, its full length again; how the id stands.
 CREATE OR REPLACE FUNCTION rifl.renew_1(p_client bigint) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
@@ -979,6 +1063,7 @@ END $$;
 CREATE OR REPLACE FUNCTION rifl.drop_1(p_client bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     woken bigint;
+    counted bytea;
 BEGIN
     PERFORM FROM rifl.clients WHERE client_id = p_client FOR UPDATE;
     -- Whoever began these is gone.
@@ -989,7 +1074,8 @@ BEGIN
     )
     SELECT count(rifl.wake_1(token, waiters)) INTO woken FROM gone WHERE waiters <> '{}';
     DELETE FROM rifl.key_counts WHERE client_id = p_client;
-    DELETE FROM rifl.clients WHERE client_id = p_client;
+    DELETE FROM rifl.clients WHERE client_id = p_client RETURNING holder INTO counted;
+    IF counted <> '' THEN PERFORM rifl.count_lease_1(p_client, counted, -1); END IF;
 END $$;
 
 -- Retire a client that is due: refuse new calls, and drop all of it as soon as no living
@@ -1396,51 +1482,58 @@ BEGIN
     RETURN 'done';
 END $$;
 
--- The same for one who commits in the same breath, as ``record_or_fail_1``.
-CREATE OR REPLACE FUNCTION rifl.move_or_fail_1(
-    p_store text, p_key bytea, p_expected bytea, p_value bytea, p_durable boolean
+-- The same for one who commits in the same breath, as ``record_or_fail_2``.
+CREATE OR REPLACE FUNCTION rifl.move_or_fail_2(
+    p_store text, p_key bytea, p_expected bytea, p_value bytea, p_durable boolean, p_mark text
 ) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-    result text := rifl.move_1(p_store, p_key, p_expected, p_value, p_durable);
+    result text;
 BEGIN
+    IF p_mark <> '' THEN
+        IF current_setting('rifl.transaction', true) IS DISTINCT FROM p_mark THEN
+            PERFORM current_setting('rifl.transaction_was_ended');
+        END IF;
+        SET CONSTRAINTS ALL IMMEDIATE;
+    END IF;
+    result := rifl.move_1(p_store, p_key, p_expected, p_value, p_durable);
     IF result <> 'done' THEN RAISE EXCEPTION USING ERRCODE = 'RIFL1', MESSAGE = result; END IF;
 END $$;
 
 
-INSERT INTO rifl.meta VALUES ('functions', '1')
+INSERT INTO rifl.meta VALUES ('functions', '2')
 ON CONFLICT (name) DO UPDATE SET value = excluded.value;
 
 DELETE FROM rifl.meta;
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('layout', '1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
-VALUES ('store', 'bf19a261-0baf-49f4-b9c1-2ec56325311d');
+VALUES ('store', '2fe281f5-47ca-4aa0-bbe1-38f2d869ac0f');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
-VALUES ('functions', '1');
+VALUES ('functions', '2');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
-VALUES ('history', '7713135204585757501/1');
+VALUES ('history', '8515057788121866593/1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('ids', '1025');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('copied', 'false');
 DELETE FROM rifl.clients;
-INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term) OVERRIDING SYSTEM VALUE
-VALUES ('1', 'open', '4', '{[5,6)}', '00:01:00', '2026-11-28 08:25:19.796541+00', NULL);
-INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term) OVERRIDING SYSTEM VALUE
-VALUES ('1025', 'session', '1', '{}', '876000:00:00', '2151-10-29 08:24:05.140642+00', NULL);
-INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term) OVERRIDING SYSTEM VALUE
-VALUES ('-2828849456074851408', 'namespace', '1', '{}', '00:00:00', NULL, NULL);
+INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term, holder) OVERRIDING SYSTEM VALUE
+VALUES ('1', 'open', '4', '{[5,6)}', '00:01:00', '2026-11-29 09:43:22.710467+00', NULL, E'\\x31302e302e302e37');
+INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term, holder) OVERRIDING SYSTEM VALUE
+VALUES ('1025', 'session', '1', '{}', '876000:00:00', '2151-10-30 09:42:07.888504+00', NULL, E'\\x');
+INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term, holder) OVERRIDING SYSTEM VALUE
+VALUES ('-2828849456074851408', 'namespace', '1', '{}', '00:00:00', NULL, NULL, E'\\x');
 DELETE FROM rifl.calls;
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '4', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'efc4baf9f4afc01d68b2448d08357a01', '2884994a2fef591a', '{}', NULL, '2026-11-28 08:24:04.977849+00', NULL, NULL, NULL);
+VALUES ('1', '4', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '63d08a675f756a61f43aa29229dcf544', '1efedc2de3226e69', '{}', NULL, '2026-11-29 09:42:07.845304+00', NULL, NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '6', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'f5fa29ecdce431e7da58bf5217191ebd', '2884994a2fef591a', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-28 08:24:05.046001+00', '2026-11-28 08:24:05.057944+00', NULL, NULL);
+VALUES ('1', '6', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '7aaf6a7309600741efaae8a3b71e9859', '1efedc2de3226e69', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-29 09:42:07.860054+00', '2026-11-29 09:42:07.868243+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '7', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'idempotent', '01b89a2fbcfc2a24ffd2178b6ab235ea', '2884994a2fef591a', '{}', E'\\x080912106e6f7420656e6f756768206d6f6e65793001', '2026-11-28 08:24:05.134245+00', '2026-11-28 08:24:05.135073+00', NULL, NULL);
+VALUES ('1', '7', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'idempotent', '91c89e815cd7d104d109430fa065c570', '1efedc2de3226e69', '{}', E'\\x080912106e6f7420656e6f756768206d6f6e65793001', '2026-11-29 09:42:07.872399+00', '2026-11-29 09:42:07.873122+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1025', '0', E'\\x6f726465722d3137', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '7e0c88621a83864846c91529fba7270d', '2884994a2fef591a', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-28 08:24:05.141419+00', '2026-11-28 08:24:05.152441+00', NULL, NULL);
+VALUES ('1025', '0', E'\\x6f726465722d3137', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'af6dbfcfd8f5878bd7500a865f99dba5', '1efedc2de3226e69', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-29 09:42:07.889259+00', '2026-11-29 09:42:07.904109+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('-2828849456074851408', '0', E'\\x696e766f6963652d31', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '75a93cc2d8f83f047c8404fb67d92a01', '2884994a2fef591a', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-28 08:24:05.156318+00', '2026-11-28 08:24:05.162522+00', '876000:00:00', '2126-11-04 08:24:06.001408+00');
+VALUES ('-2828849456074851408', '0', E'\\x696e766f6963652d31', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'ce450f551a78b3aa08e33efacdae938e', '1efedc2de3226e69', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-29 09:42:07.909143+00', '2026-11-29 09:42:07.910562+00', '876000:00:00', '2126-11-05 09:42:09.498007+00');
 DELETE FROM rifl.key_counts;
 INSERT INTO rifl.key_counts (client_id, shard, keys, bytes) OVERRIDING SYSTEM VALUE
 VALUES ('1025', '2', '1', '53');
@@ -1452,10 +1545,10 @@ VALUES ('1025', E'\\x', 'orders', 'open', '3153600000', '1700000000', E'\\x', ''
 DELETE FROM rifl.replicas;
 DELETE FROM rifl.secrets;
 INSERT INTO rifl.secrets (position, key_id, value) OVERRIDING SYSTEM VALUE
-VALUES ('1', '0', E'\\x3a7b27bd876d1531b96ed19384d618ee2b161b7720653b594ba1272c6bb7cd57');
+VALUES ('1', '0', E'\\xa858b74d4b93d891e79e4b13e647fb26bd7f21b694793c4b8e46147f946803c0');
 DELETE FROM rifl.age;
 INSERT INTO rifl.age (single, lived, sweeper, reading) OVERRIDING SYSTEM VALUE
-VALUES ('true', '2026-11-28 08:24:04.464671+00', '2884994a2fef591a', '1169.486766192');
+VALUES ('true', '2026-11-29 09:42:07.732467+00', '1efedc2de3226e69', '2308.916107386');
 DELETE FROM rifl.unknown;
 DELETE FROM rifl.losses;
 DELETE FROM rifl.rows;

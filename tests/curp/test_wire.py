@@ -56,6 +56,7 @@ _ENTRIES: list[Any] = [
         ),
     ),
     ClientRegistered(7),
+    ClientRegistered(8, b"10.0.0.7"),
     ClientRemoved(7),
     SessionPut(9, "nightly", b"", "expired", 60.5, 1.25, b"verifier", "10.0.0.7"),
     SessionForgotten(9),

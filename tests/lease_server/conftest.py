@@ -43,7 +43,7 @@ class SqliteLeaseStorage:
                 "secret(key_id INTEGER, value BLOB, at INTEGER PRIMARY KEY AUTOINCREMENT)",
                 "session(client_id INTEGER PRIMARY KEY, name, peer, state, retention, changed,"
                 " secret, source, UNIQUE (peer, name))",
-                "client(client_id INTEGER PRIMARY KEY)",
+                "client(client_id INTEGER PRIMARY KEY, holder BLOB)",
             ):
                 db.execute("CREATE TABLE IF NOT EXISTS " + table)
             db.execute("INSERT OR IGNORE INTO counter VALUES (0, 0)")
@@ -129,10 +129,14 @@ class SqliteLeaseStorage:
         with self._transaction() as db:
             return [client_id for (client_id,) in db.execute("SELECT client_id FROM client")]
 
-    def register(self, client_id):
+    def holders(self):
+        with self._transaction() as db:
+            return dict(db.execute("SELECT client_id, holder FROM client WHERE holder <> x''"))
+
+    def register(self, client_id, holder=b""):
         """What a grant does before its id is told: the client's row becomes durable."""
         with self._transaction() as db:
-            db.execute("INSERT OR IGNORE INTO client VALUES (?)", (client_id,))
+            db.execute("INSERT OR IGNORE INTO client VALUES (?, ?)", (client_id, holder))
 
     def drop(self, client_id):
         """What a server does of a client that is over."""

@@ -180,6 +180,83 @@ def test_clients_are_bounded(storage, clock):
     assert authority.expire() == [first.client_id, second.client_id]
 
 
+def test_one_caller_does_not_take_all_leases(storage, clock):
+    """A peer, or an address without one, has a quarter; who else comes finds room (§9)."""
+    authority = LeaseAuthority(storage, term_s=60.0, clock=clock, max_clients=8)
+    for caller in ({"source": "10.0.0.7"}, {"peer": b"me"}):
+        held = [authority.grant(**caller) for _ in range(2)]
+        with pytest.raises(TooManyClients, match="max_clients_per_caller") as refused:
+            authority.grant(**caller)
+        assert caller.get("source", "this certificate") in str(refused.value)
+        # A lease that was given back, and only that, makes room.
+        authority.heartbeat(held[0].client_id, held[0].token, caller.get("peer", b""))
+        with pytest.raises(TooManyClients):
+            authority.grant(**caller)
+        authority.release(held[0].client_id, held[0].token, caller.get("peer", b""))
+        authority.release(held[0].client_id, held[0].token, caller.get("peer", b""))
+        authority.grant(**caller)
+        with pytest.raises(TooManyClients):
+            authority.grant(**caller)
+    authority.grant(source="10.0.0.8")
+    # Of an authenticated caller the address does not count.
+    authority.grant(b"you", source="10.0.0.7")
+    clock.advance(60.0)
+    # All are over, and not swept yet.
+    for _ in range(2):
+        authority.grant(source="10.0.0.7")
+    with pytest.raises(TooManyClients):
+        authority.grant(source="10.0.0.7")
+
+
+def test_a_caller_s_leases_are_bounded_by_all_alone_where_that_is_asked_for(storage, clock):
+    """0 is no bound; callers of whom nothing is known are no caller (§9)."""
+    off = LeaseAuthority(storage, clock=clock, max_clients=8, max_clients_per_caller=0)
+    for _ in range(8):
+        off.grant(source="10.0.0.7")
+    with pytest.raises(TooManyClients, match=r", max_clients\)"):
+        off.grant(source="10.0.0.8")
+    unknown = LeaseAuthority(MemoryLeaseStorage(), clock=clock, max_clients=8)
+    for _ in range(8):
+        unknown.grant()
+    for wrong in ({"max_clients": 0}, {"max_clients_per_caller": -1}):
+        with pytest.raises(ValueError, match="max_clients"):
+            LeaseAuthority(storage, **wrong)
+
+
+def test_a_restart_does_not_forget_whose_leases_are_held(open_storage, clock):
+    """Whoever has its share has it after a restart, until its leases are over (§5, §9)."""
+
+    def start():
+        return LeaseAuthority(open_storage(), term_s=60.0, clock=clock, max_clients_per_caller=2)
+
+    first = start()
+    held = [first.grant(source="10.0.0.7") for _ in range(2)]
+    second = start()
+    with pytest.raises(TooManyClients):
+        second.grant(source="10.0.0.7")
+    second.grant(source="10.0.0.8")
+    second.release(held[0].client_id, held[0].token)
+    second.grant(source="10.0.0.7")
+    with pytest.raises(TooManyClients):
+        second.grant(source="10.0.0.7")
+    clock.advance(60.0)
+    assert second.grant(source="10.0.0.7")
+
+
+def test_a_grant_that_was_not_written_does_not_count(open_storage, clock):
+    """An id that was never told is no lease of its caller's (§5, §9)."""
+    storage = open_storage()
+    authority = LeaseAuthority(storage, clock=clock, max_clients_per_caller=1)
+    authority.grant(source="10.0.0.8")
+    storage.fail = True
+    with pytest.raises(StorageUnavailable):
+        authority.grant(source="10.0.0.7")
+    storage.fail = False
+    authority.grant(source="10.0.0.7")
+    with pytest.raises(TooManyClients):
+        authority.grant(source="10.0.0.7")
+
+
 def test_a_slow_disk_stalls_no_renewal(open_storage):
     """While a block is being reserved, renewals and checks go on (§4: no I/O under the lock)."""
     storage = open_storage()

@@ -79,9 +79,12 @@ def test_it_serves_and_stops_cleanly(number, redis):
 
 @pytest.mark.slow
 def test_it_speaks_tls_and_binds_tokens_to_certificates(redis, tmp_path):
-    """Its certificate is read again at SIGHUP; the store's password is in no argument (§5)."""
+    """Its certificate is read again at SIGHUP; the store's password is in no argument (§5).
+
+    One certificate holds as many leases as it may (§9).
+    """
     old, new = trustme.CA(), trustme.CA()
-    (tmp_path / "store").write_text(redis.url())
+    (tmp_path / "store").write_text(redis.url(namespace="certified"))
     old.cert_pem.write_to_path(tmp_path / "ca.pem")
 
     def issue(authority):
@@ -103,6 +106,7 @@ def test_it_speaks_tls_and_binds_tokens_to_certificates(redis, tmp_path):
     tls = ("--tls-certificate", tmp_path / "mine.pem", "--tls-key", tmp_path / "mine.key")
     tls += ("--tls-client-authorities", tmp_path / "ca.pem")
     given = (*tls, "--peer-property", "x509_common_name", "--store-file", tmp_path / "store")
+    given += ("--max-clients", "9", "--max-clients-per-caller", "1")
     process = start(*map(str, given))
     try:
         target = process.stdout.readline().strip()
@@ -112,6 +116,9 @@ def test_it_speaks_tls_and_binds_tokens_to_certificates(redis, tmp_path):
                 client_id=grant.client_id, token=grant.token, store=grant.store
             )
             assert ask(ann, "Renew", renewal, pb.RenewReply).term_ms
+            with pytest.raises(grpc.RpcError, match="this certificate holds as many leases"):
+                ask(ann, "Grant", pb.GrantRequest(), pb.GrantReply)
+            assert ask(bob, "Grant", pb.GrantRequest(), pb.GrantReply).client_id
             with pytest.raises(grpc.RpcError) as refused:
                 ask(bob, "Renew", renewal, pb.RenewReply)
             assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
@@ -121,7 +128,7 @@ def test_it_speaks_tls_and_binds_tokens_to_certificates(redis, tmp_path):
             process.send_signal(signal.SIGHUP)
 
             def renewed():
-                with opened(new, "ann") as after:
+                with opened(new, "cid") as after:
                     try:
                         return ask(after, "Grant", pb.GrantRequest(), pb.GrantReply).client_id
                     except grpc.RpcError:
@@ -140,6 +147,7 @@ def test_it_says_what_is_wrong_and_leaves(redis, tmp_path):
     for arguments, message in (
         (("--store", redis.url(), "--deduplicated", "nonsense"), "not a method pattern"),
         (("--store", redis.url(), "--term-s", "0"), "--term-s must be positive"),
+        (("--store", redis.url(), "--max-clients", "0"), "max_clients must be at least 1"),
         (("--store", redis.url(), "--listen", "256.0.0.1:x"), "rifl lease-server:"),
         (("--store", "memory:"), "that the servers share"),
         (("--store", f"sqlite:///{tmp_path / 'alone.db'}"), "that the servers share"),

@@ -154,6 +154,26 @@ def test_a_grant_says_what_the_client_needs(serve, authority):
     assert grant.heartbeat == (pb.HEARTBEAT_UNARY if unary else pb.HEARTBEAT_STREAM)
 
 
+def test_one_address_does_not_take_all_leases(serve, storage, clock, tmp_path):
+    """The refusal names the address and the option; who comes from elsewhere has a lease (§9)."""
+    there = f"unix:{tmp_path / 's'}"
+    authority = LeaseAuthority(storage, clock=clock, max_clients_per_caller=2)
+    target = serve(authority, also=there)
+    with grpc.insecure_channel(target) as one, grpc.insecure_channel(target) as two:
+        call(one, "Grant")
+        held = call(two, "Grant")
+        for channel in (one, two):
+            with pytest.raises(grpc.RpcError) as error:
+                call(channel, "Grant")
+            assert refusal(error) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY", 5.0)
+            assert "127.0.0.1 holds as many leases as one caller may (2, " in error.value.details()
+            assert "max_clients_per_caller" in error.value.details()
+        with grpc.insecure_channel(there) as elsewhere:
+            call(elsewhere, "Grant")
+        call(two, "Release", pb.ReleaseRequest(client_id=held.client_id, token=held.token))
+        call(one, "Grant")
+
+
 def test_renew_and_release(channel, authority, clock):
     """The unary heartbeat renews; a release ends; both are LEASE_EXPIRED after (§3, §5)."""
     grant = call(channel, "Grant")

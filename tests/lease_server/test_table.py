@@ -108,15 +108,17 @@ class TableAgainstModel(RuleBasedStateMachine):
         self.table = LeaseTable(self.term_s)
         self.now = 0.0
         self.model = {}
+        self.holders = {}
         self.highest = 0
 
     @rule(step=st.one_of(st.sampled_from([0.0, 0.125, 8.0]), st.floats(0, 30)))
     def pass_time(self, step):
         self.now += step
 
-    @rule()
-    def grant(self):
-        client_id = self.table.grant(self.now)
+    @rule(holder=st.sampled_from([b"", b"one", b"two"]))
+    def grant(self, holder):
+        client_id = self.table.grant(self.now, holder)
+        self.holders[client_id] = holder
         assert client_id > self.highest
         self.highest = client_id
         self.model[client_id] = self.now + self.term_s
@@ -135,12 +137,14 @@ class TableAgainstModel(RuleBasedStateMachine):
         expected = sorted(c for c, expiry in self.model.items() if expiry <= self.now)
         assert self.table.expire(self.now) == expected
         for client_id in expected:
-            del self.model[client_id]
+            del self.model[client_id], self.holders[client_id]
 
-    @rule(ids=st.lists(st.integers(1, 60), max_size=5))
-    def recover(self, ids):
-        self.table.recover(ids, self.now)
+    @rule(ids=st.lists(st.integers(1, 60), max_size=5), holder=st.sampled_from([b"", b"one"]))
+    def recover(self, ids, holder):
+        self.table.recover(ids, self.now, dict.fromkeys(ids, holder))
         for client_id in ids:
+            # Once, whatever is said of it later.
+            self.holders[client_id] = self.holders.get(client_id) or holder
             expiry = max(self.model.get(client_id, 0.0), self.now + self.term_s)
             self.model[client_id] = expiry
             self.highest = max(self.highest, client_id)
@@ -150,11 +154,14 @@ class TableAgainstModel(RuleBasedStateMachine):
     def remove(self, data):
         client_id = data.draw(st.sampled_from(sorted(self.model)))
         assert self.table.remove(client_id)
-        del self.model[client_id]
+        del self.model[client_id], self.holders[client_id]
 
     @invariant()
     def same(self):
         assert len(self.table) == len(self.model)
+        for holder in (b"one", b"two"):
+            held = [client_id for client_id, of in self.holders.items() if of == holder]
+            assert self.table.held_by(holder) == len(held)
         for client_id in range(self.highest + 2):
             expected = self.now < self.model.get(client_id, float("-inf"))
             assert self.table.alive(client_id, self.now) is expected

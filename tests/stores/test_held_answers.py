@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,12 @@ def test_large_answers_of_a_client_and_of_all_are_bounded(url: str) -> None:
     handler = large_async if kind == "aio" else large
     with (
         rifl.Deduplicator(
-            url, bounds=rifl.Bounds(max_answer_bytes=3 * _BYTES, max_total_answer_bytes=5 * _BYTES)
+            url,
+            bounds=rifl.Bounds(
+                max_answer_bytes=3 * _BYTES,
+                max_total_answer_bytes=5 * _BYTES,
+                max_answer_bytes_per_caller=0,
+            ),
         ) as dedup,
         serve(kind, [generic("p.S", {"Large": handler})], dedup=dedup) as served,
         RawClient(served.address) as one,
@@ -71,6 +77,42 @@ def test_large_answers_of_a_client_and_of_all_are_bounded(url: str) -> None:
         assert two.call(METHOD, b"", seq=3, first=1).ok
         assert two.call(METHOD, b"", seq=4, first=4).ok
         assert dedup.statistics().answer_bytes == 3 * _BYTES
+
+
+def test_large_answers_of_all_clients_of_one_address_are_bounded(url: str, tmp_path: Path) -> None:
+    """Client ids are free; the refusal names the address and the option, others find room (§9)."""
+    socket = f"unix:{tmp_path / 's'}"
+    kind = "aio" if url == "memory:" or url.startswith("redis") else "sync"
+    handler = large_async if kind == "aio" else large
+    with (
+        rifl.Deduplicator(url, bounds=rifl.Bounds(max_total_answer_bytes=8 * _BYTES)) as dedup,
+        serve(
+            kind,
+            [generic("p.S", {"Large": handler})],
+            dedup=dedup,
+            add=lambda server: server.add_insecure_port(socket),
+        ) as served,
+        RawClient(served.address) as one,
+        RawClient(served.address) as two,
+        RawClient(socket) as elsewhere,
+    ):
+        for client in (one, two):
+            assert client.call(METHOD, b"", seq=1, first=1).ok
+        for client in (one, two):
+            refused = client.call(METHOD, b"", seq=2, first=1)
+            assert refused.refusal == ("RESOURCE_EXHAUSTED", "WINDOW_EXCEEDED", "not-executed")
+            assert "clients of 127.0.0.1 are unacknowledged" in refused.details
+            assert "max_answer_bytes_per_caller" in refused.details
+            # What is known is answered.
+            assert client.call(METHOD, b"", seq=1, first=1, attempt=2).outcome == "replayed"
+        assert elsewhere.call(METHOD, b"", seq=1, first=1).ok
+        # A third client of the address, of which nothing is kept yet.
+        with RawClient(served.address) as three:
+            assert three.call(METHOD, b"", seq=1, first=1).reason == "WINDOW_EXCEEDED"
+        # A header of one makes room for both.
+        assert one.call(METHOD, b"", seq=2, first=2).ok
+        assert two.call(METHOD, b"", seq=2, first=1).reason == "WINDOW_EXCEEDED"
+        assert one.call(METHOD, b"", seq=3, first=3).ok
 
 
 def test_one_address_does_not_fill_what_callers_without_a_name_share(
@@ -128,10 +170,17 @@ def make(clock: Clock) -> Callable[..., HeldAnswers]:
     """Make a count with small bounds."""
     # An address has a quarter of the keys.
     bounds = Bounds(
-        max_answer_bytes=100_000, max_total_answer_bytes=150_000, max_keys=12, max_key_bytes=4000
+        max_answer_bytes=100_000,
+        max_total_answer_bytes=150_000,
+        max_answer_bytes_per_caller=0,
+        max_keys=12,
+        max_key_bytes=4000,
     )
-    return lambda **options: HeldAnswers(
-        bounds, KeyBounds(retention_s=60.0), clock=clock, **options
+    return lambda of_one=0, **options: HeldAnswers(
+        replace(bounds, max_answer_bytes_per_caller=of_one),
+        KeyBounds(retention_s=60.0),
+        clock=clock,
+        **options,
     )
 
 
@@ -158,6 +207,54 @@ def test_what_is_acknowledged_or_dropped_is_not_counted(make: Callable[..., Held
     assert (held.total, held.active) == (0, False)
     held.note(arrival(1, 9), 100)
     assert not held.active
+
+
+def test_the_answers_of_all_clients_of_a_caller_are_bounded(
+    make: Callable[..., HeldAnswers],
+) -> None:
+    """Also of one whose calls come from elsewhere later: they count for the first caller (§9)."""
+    held = make(of_one=80_000)
+    callers: dict[int, bytes | str] = {1: "here", 2: "here", 3: b"peer", 4: ""}
+    held.caller_of = lambda call: callers[call.client_id]
+    for client_id in (1, 2):
+        held.note(arrival(client_id, 1), 40_000)
+        # The same answer again, of a retry that ran.
+        held.note(arrival(client_id, 1), 40_000)
+    for client_id in (1, 2):
+        with pytest.raises(WindowExceeded, match=r"of here .*max_answer_bytes_per_caller"):
+            held.admit(arrival(client_id, 2))
+    callers[1] = "elsewhere"
+    with pytest.raises(WindowExceeded, match="of here "):
+        held.admit(arrival(1, 2))
+    held.admit(arrival(3, 1))
+    # Those of whom nothing is known are one caller.
+    held.note(arrival(4, 1), 40_000)
+    held.admit(arrival(4, 2))
+    # With all of its answers acknowledged, a client counts where it is.
+    held.admit(arrival(1, 2, 2))
+    held.note(arrival(1, 2), 40_000)
+    held.admit(arrival(2, 2))
+    held.drop([1, 2, 4])
+    assert (held.total, held.active, held._callers) == (0, False, {})
+    held.note(arrival(3, 1), 90_000)
+    with pytest.raises(WindowExceeded, match="of this certificate "):
+        held.admit(arrival(3, 2))
+    held.forget()
+    held.admit(arrival(3, 2))
+
+
+def test_clients_that_do_nothing_any_more_do_not_keep_their_caller_out(
+    make: Callable[..., HeldAnswers], clock: Clock
+) -> None:
+    """Where a store does not tell who was dropped (§9)."""
+    held = make(of_one=80_000, idle_s=600.0)
+    held.caller_of = lambda call: "here"
+    held.note(arrival(1, 1), 90_000)
+    clock.now = 599.0
+    with pytest.raises(WindowExceeded):
+        held.admit(arrival(2, 1))
+    clock.now = 600.0
+    held.admit(arrival(2, 1))
 
 
 def test_clients_that_do_nothing_any_more_do_not_keep_others_out(

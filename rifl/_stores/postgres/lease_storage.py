@@ -10,8 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 from _rifl_ground.forks import refuse_in_children
-from lease_server._errors import StorageUnavailable, TooManyClients, TooManySessions
+from lease_server._errors import StorageUnavailable, TooManySessions
 from lease_server._forked import leases_forked
+from lease_server._holders import LeaseBounds, Room
 from lease_server._series import SUPERSEDED_S
 from lease_server._session_secret import not_yours
 from lease_server._sessions import SessionPolicy, SessionRow, SessionState
@@ -57,25 +58,21 @@ class PostgresLeaseStorage:
 
     # -- leases ---------------------------------------------------------------------------
 
-    def grant(self, client_id: int, term_s: float, max_clients: int) -> None:
+    def grant(
+        self, client_id: int, term_s: float, bounds: LeaseBounds, holder: bytes = b""
+    ) -> Room:
         """Make the id known on every server. Above ten thousand the bound is approximate."""
-        if max_clients <= _COUNTED:
-            held = "(SELECT count(*) FROM @.clients)"
-        else:
-            held = "(SELECT reltuples FROM pg_class WHERE oid = '@.clients'::regclass)"
-        granted = self._rows(
-            "INSERT INTO @.clients (client_id, state, term, due) "
-            "SELECT %s, 'open', make_interval(secs => %s), "
-            "clock_timestamp() + make_interval(secs => %s) "
-            f"WHERE {held} < %s ON CONFLICT (client_id) DO UPDATE SET client_id = "
-            "excluded.client_id RETURNING client_id",
-            client_id,
-            float(term_s),
-            float(term_s) * 1.25,
-            max_clients,
+        return Room(
+            self._one(
+                "SELECT @.grant_1(%s::int8, %s, %s::int8, %s::int8, %s::bytea, %s::int8)",
+                client_id,
+                float(term_s),
+                bounds.of_all,
+                _COUNTED,
+                holder,
+                bounds.of_one,
+            )
         )
-        if not granted:
-            raise TooManyClients(f"the store holds {max_clients} leases already")
 
     def renew(self, client_id: int) -> Standing:
         """Give the lease, or the session's retention, its full length again."""

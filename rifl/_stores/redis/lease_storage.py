@@ -15,8 +15,9 @@ import redis
 
 from _rifl_ground.forks import refuse_in_children
 from _rifl_ground.log import get_logger
-from lease_server._errors import StorageUnavailable, TooManyClients, TooManySessions
+from lease_server._errors import StorageUnavailable, TooManySessions
 from lease_server._forked import leases_forked
+from lease_server._holders import LeaseBounds, Room
 from lease_server._series import SUPERSEDED_S, numbered
 from lease_server._session_secret import not_yours, require_owner
 from lease_server._sessions import SessionPolicy, SessionRow, SessionState
@@ -64,12 +65,16 @@ class RedisLeaseStorage:
 
     # -- clients ---------------------------------------------------------------------------
 
-    def grant(self, client_id: int, term_s: float, max_clients: int) -> None:
+    def grant(
+        self, client_id: int, term_s: float, bounds: LeaseBounds, holder: bytes = b""
+    ) -> Room:
         """Make the id known on every server. Index first: no row is ever overlooked."""
         length_ms = milliseconds(term_s)
-        if self._leases("index", client_id, length_ms, max_clients)[0] == b"full":
-            raise TooManyClients(f"the store holds {max_clients} leases already")
+        told = self._leases("index", client_id, length_ms, bounds.of_all, holder, bounds.of_one)[0]
+        if told in (b"full", b"taken"):
+            return Room(told.decode())
         self._lease(client_id, "grant", length_ms, b"", b"")
+        return Room.FREE
 
     def renew(self, client_id: int) -> Standing:
         """Give the lease, or the session's retention, its full length again."""
@@ -120,7 +125,7 @@ class RedisLeaseStorage:
         standing = self._find(row.name, row.peer)
         if standing is None:
             unused_ms = milliseconds(min(unused_s, row.retention_s))
-            self._leases("index", row.client_id, unused_ms, 2**53)
+            self._leases("index", row.client_id, unused_ms, 2**53, b"", 0)
             self._lease(
                 row.client_id,
                 "grant",

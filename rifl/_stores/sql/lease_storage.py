@@ -12,8 +12,9 @@ from hashlib import sha256
 from typing import Any, TypeVar
 
 from _rifl_ground.forks import refuse_in_children
-from lease_server._errors import StorageUnavailable, TooManyClients, TooManySessions
+from lease_server._errors import StorageUnavailable, TooManySessions
 from lease_server._forked import leases_forked
+from lease_server._holders import LeaseBounds, Room
 from lease_server._series import SUPERSEDED_S, numbered
 from lease_server._session_secret import not_yours
 from lease_server._sessions import SessionPolicy, SessionRow, SessionState
@@ -26,6 +27,7 @@ from rifl._stores.sql.rows import (
     RENEWED,
     drop_client,
     insert_client,
+    leases_of,
     lock_client,
     replicas,
 )
@@ -70,19 +72,23 @@ class SqlLeaseStorage:
 
     # -- leases ---------------------------------------------------------------------------
 
-    def grant(self, client_id: int, term_s: float, max_clients: int) -> None:
+    def grant(
+        self, client_id: int, term_s: float, bounds: LeaseBounds, holder: bytes = b""
+    ) -> Room:
         """Make the id known on every server. Above ten thousand the bound is approximate."""
 
-        def granting(sql: SqlSession) -> bool:
-            if _count(sql, min(max_clients, _COUNTED)) >= max_clients:
-                return False
-            if lock_client(sql, client_id) is None:
+        def granting(sql: SqlSession) -> Room:
+            if lock_client(sql, client_id) is not None:
+                # A request that is repeated, since its reply was lost.
+                return Room.FREE
+            held = _count(sql, min(bounds.of_all, _COUNTED))
+            room = bounds.room(held, leases_of(sql, holder) if holder else 0)
+            if room is Room.FREE:
                 due = f"{self._now} + {float(term_s) * RENEWED!r}"
-                insert_client(sql, client_id, "open", float(term_s), due, None)
-            return True
+                insert_client(sql, client_id, "open", float(term_s), due, None, holder)
+            return room
 
-        if not self._transact(granting):
-            raise TooManyClients(f"the store holds {max_clients} leases already")
+        return self._transact(granting)
 
     def renew(self, client_id: int) -> Standing:
         """Give the lease, or the session's retention, its full length again."""

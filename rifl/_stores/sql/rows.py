@@ -22,6 +22,8 @@ RENEWED = 1.25
 # When the record of a key expires that a handler's own transaction wrote: a sweep gives it a date.
 UNDATED = -1.0
 _AT_ONCE = 500
+# In so many rows the leases of one caller are counted.
+_SHARDS = 16
 
 
 class WrongStore(Exception):
@@ -210,14 +212,42 @@ def set_keys(sql: SqlSession, client_id: int, n_keys: int, key_bytes: int) -> No
 
 
 def insert_client(
-    sql: SqlSession, client_id: int, state: str, term_s: float, due: str, full_term_s: float | None
+    sql: SqlSession,
+    client_id: int,
+    state: str,
+    term_s: float,
+    due: str,
+    full_term_s: float | None,
+    holder: bytes = b"",
 ) -> None:
-    """Make a client known; ``due`` is SQL."""
+    """Make a client known; ``due`` is SQL. ``holder``: whom its lease counts for."""
     sql.run(
         "INSERT INTO @.clients (client_id, state, first_incomplete, acknowledged, term_s, due, "
-        f"full_term_s, n_keys, key_bytes) VALUES (%s, %s, 1, %s, %s, {due}, %s, 0, 0)",
-        *(client_id, state.encode(), b"", term_s, full_term_s),
+        f"full_term_s, n_keys, key_bytes, holder) VALUES (%s, %s, 1, %s, %s, {due}, %s, 0, 0, %s)",
+        *(client_id, state.encode(), b"", term_s, full_term_s, holder),
     )
+    if holder:
+        _count_lease(sql, client_id, holder, 1)
+
+
+def leases_of(sql: SqlSession, holder: bytes) -> int:
+    """Return how many leases count for one caller."""
+    (leases,) = sql.rows("SELECT SUM(leases) FROM @.lease_counts WHERE holder = %s", holder)[0]
+    return int(leases or 0)
+
+
+def _count_lease(sql: SqlSession, client_id: int, holder: bytes, more: int) -> None:
+    where = "WHERE holder = %s AND shard = %s"
+    shard = client_id % _SHARDS
+    row = sql.row(f"SELECT leases FROM @.lease_counts {where} FOR UPDATE", holder, shard)
+    leases = more + (row[0] if row else 0)
+    if row is None:
+        # Of two transactions at once that insert it one begins anew.
+        sql.run("INSERT INTO @.lease_counts VALUES (%s, %s, %s)", holder, shard, leases)
+    elif leases > 0:
+        sql.run(f"UPDATE @.lease_counts SET leases = %s {where}", leases, holder, shard)
+    else:
+        sql.run(f"DELETE FROM @.lease_counts {where}", holder, shard)
 
 
 def lived(sql: SqlSession) -> float:
@@ -334,8 +364,11 @@ def drop_client(sql: SqlSession, client_id: int) -> None:
         if runs:
             # The replica that began it is gone.
             remember(sql, (client_id, seq, bytes(key)), bytes(method), claimed_at)
+    row = sql.row("SELECT holder FROM @.clients WHERE client_id = %s", client_id)
     for table in ("calls", "key_changes", "clients"):
         sql.run(f"DELETE FROM @.{table} WHERE client_id = %s", client_id)
+    if row and row[0]:
+        _count_lease(sql, client_id, bytes(row[0]), -1)
 
 
 def end_client(sql: SqlSession, client_id: int) -> None:

@@ -29,6 +29,8 @@ TABLES = (
             *(("client_id", "int"), ("state", "bytes(16)"), ("first_incomplete", "int")),
             *(("acknowledged", "blob"), ("term_s", "float"), ("due", "float")),
             *(("full_term_s", "float"), ("n_keys", "int"), ("key_bytes", "int")),
+            # Whom a lease counts for, empty for no caller, and for what is no lease.
+            ("holder", "bytes(64)"),
         ),
         ("client_id",),
         (("due",),),
@@ -53,6 +55,13 @@ TABLES = (
         "key_changes",
         (("client_id", "int"), ("change_id", "bytes(16)"), ("n_keys", "int"), ("n_bytes", "int")),
         ("client_id", "change_id"),
+    ),
+    # Leases of one caller, in several rows, so that its grants do not all wait for each other's
+    # commit.
+    SqlTable(
+        "lease_counts",
+        (("holder", "bytes(64)"), ("shard", "int"), ("leases", "int")),
+        ("holder", "shard"),
     ),
     SqlTable(
         "sessions",

@@ -162,10 +162,15 @@ class Journal:
             if noted.urgent:
                 self._wake.notify()
 
-    def register(self, client_id: int, first_incomplete: int, completed: bytes) -> None:
-        """Have a client's row in the next commit, with the first of its calls."""
+    def register(
+        self, client_id: int, first_incomplete: int, completed: bytes, holder: bytes = b""
+    ) -> None:
+        """Have a client's row in the next commit, with the first of its calls.
+
+        ``holder``: whom its lease counts for.
+        """
         with self._lock:
-            self._acknowledged.register(client_id, first_incomplete, completed)
+            self._acknowledged.register(client_id, first_incomplete, completed, holder)
 
     def remember(self, client_id: int, identity: int | bytes, method: str) -> None:
         """Have a call whose outcome is not known remembered, with the next commit."""

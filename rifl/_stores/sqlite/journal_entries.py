@@ -69,6 +69,8 @@ PROBE = "UPDATE rifl_meta SET value=value+1 WHERE name='probes'"
 _OVERWRITE = RepeatedStatement(PROBE, "")
 DROP_CALLS = "DELETE FROM rifl_call WHERE client_id=?"
 DROP_CLIENT = "DELETE FROM rifl_client WHERE client_id=?"
+LEASE = "INSERT INTO rifl_lease VALUES (?, ?) ON CONFLICT DO NOTHING"
+DROP_LEASE = "DELETE FROM rifl_lease WHERE client_id=?"
 LIVED = "UPDATE rifl_meta SET value=? WHERE name='lived_s'"
 
 # Rows that are moved conditionally, each entry's all or none: (key, expected, value).
@@ -165,6 +167,8 @@ class Acknowledged:
     """Client rows to write, and the rows of acknowledged calls to delete with them."""
 
     clients: dict[int, tuple[int, bytes]] = field(default_factory=dict)
+    # Whom the leases of new ones count for.
+    holders: list[tuple[int, bytes]] = field(default_factory=list)
     calls: list[tuple[int, int]] = field(default_factory=list)
     dropped: list[tuple[int]] = field(default_factory=list)
     # What to do when all of this is durable.
@@ -183,9 +187,13 @@ class Acknowledged:
             self.lived_s is not None
         )
 
-    def register(self, client_id: int, first_incomplete: int, completed: bytes) -> None:
+    def register(
+        self, client_id: int, first_incomplete: int, completed: bytes, holder: bytes = b""
+    ) -> None:
         """Have a client's row: its first record must not be durable before the client is."""
         self.clients[client_id] = (first_incomplete, completed)
+        if holder:
+            self.holders.append((client_id, holder))
         self.due = True
 
     def acknowledge(
@@ -216,6 +224,7 @@ class Acknowledged:
     def put_before(self, earlier: Acknowledged) -> None:
         """Have what could not be written go with what was noted since."""
         self.clients = {**earlier.clients, **self.clients}
+        self.holders = earlier.holders + self.holders
         self.calls = earlier.calls + self.calls
         self.dropped = earlier.dropped + self.dropped
         self.after = earlier.after + self.after

@@ -17,6 +17,8 @@ from rifl._stores.sqlite.journal_entries import (
     CLIENT,
     DROP_CALLS,
     DROP_CLIENT,
+    DROP_LEASE,
+    LEASE,
     LIVED,
     OWNER,
     PROBE,
@@ -167,8 +169,11 @@ class JournalWriter:
         now = int(time.time())
         clients = [(client_id, *row, now) for client_id, row in noted.clients.items()]
         CLIENT.write(connection, clients)
-        connection.executemany(DROP_CALLS, noted.dropped)
-        connection.executemany(DROP_CLIENT, noted.dropped)
+        if noted.holders:
+            connection.executemany(LEASE, noted.holders)
+        if noted.dropped:
+            for statement in (DROP_CALLS, DROP_CLIENT, DROP_LEASE):
+                connection.executemany(statement, noted.dropped)
         if noted.unknown:
             connection.executemany(REMEMBER_UNKNOWN, noted.unknown)
             connection.execute(FORGET_UNKNOWN, (VERDICTS_KEPT_S, NOTES_KEPT))

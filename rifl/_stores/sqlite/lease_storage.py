@@ -43,7 +43,7 @@ class SqliteLeaseStorage:
         path: Path,
         connect: Callable[[Path], sqlite3.Connection] = connect,
         guard: Guard | None = None,
-        register: Callable[[int], Pending] | None = None,
+        register: Callable[[int, bytes], Pending] | None = None,
         turn: Callable[[float], AbstractContextManager[None]] = lambda limit_s: nullcontext(),
     ) -> None:
         """``register``: has the store write a client's row; None: nothing is granted.
@@ -140,13 +140,18 @@ class SqliteLeaseStorage:
                 )
             ]
 
-    def register(self, client_id: int) -> None:
+    def holders(self) -> dict[int, bytes]:
+        """Whom the leases of clients count for."""
+        with self._reading() as connection:
+            return dict(connection.execute("SELECT client_id, holder FROM rifl_lease"))
+
+    def register(self, client_id: int, holder: bytes = b"") -> None:
         """Have the client's row written, in a commit that many may share."""
         if self._register is None:
             raise StorageUnavailable("the file was opened to be looked at")
         until_s = time.monotonic() + _PATIENCE_S
         try:
-            self._register(client_id).wait_for_call(lambda: until_s - time.monotonic())
+            self._register(client_id, holder).wait_for_call(lambda: until_s - time.monotonic())
         except RiflError as error:
             raise StorageUnavailable(str(error)) from error
 

@@ -51,6 +51,7 @@ def begin_anew(connection: sqlite3.Connection, store_id: str) -> None:
     connection.execute(RAISE_COMMITS, connection.execute(COMMITS).fetchone())
     connection.execute("DELETE FROM rifl_call WHERE client_id >= 0")
     connection.execute("DELETE FROM rifl_client WHERE client_id >= 0")
+    connection.execute("DELETE FROM rifl_lease")
     connection.execute(
         "UPDATE rifl_session SET state='closed', changed_at_unix_s=? WHERE state='open'",
         (time.time(),),

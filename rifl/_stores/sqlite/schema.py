@@ -47,6 +47,8 @@ CREATE TABLE rifl_client (
     completed BLOB NOT NULL,
     registered_at_unix_s INTEGER NOT NULL
 );
+-- Whom a client's lease counts for, if for any caller.
+CREATE TABLE rifl_lease (client_id INTEGER PRIMARY KEY, holder BLOB NOT NULL);
 -- identity is the seq (an integer) or the key (a blob). record is NULL while
 -- the call is an intent: begun, and not known to have ended. The time is that of
 -- the intent, then of the record. The commit number is that of the commit which
@@ -93,6 +95,7 @@ _IDS = (
     "SELECT min(client_id), max(client_id) FROM "
     "(SELECT client_id, name, peer, state, retention_s, changed_at_unix_s, secret, "
     "source FROM rifl_session)",
+    "SELECT min(client_id), max(client_id) FROM (SELECT client_id, holder FROM rifl_lease)",
     "SELECT NULL, max(key_id) FROM (SELECT key_id, value FROM rifl_secret)",
     "SELECT NULL, max(commit_number) FROM (SELECT key, value, commit_number FROM rifl_row)",
 )

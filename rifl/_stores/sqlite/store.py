@@ -628,16 +628,16 @@ class SqliteStore(EmbeddedStore):
 
     # -- clients: registered before, and removed before, anything of theirs is elsewhere ----
 
-    def _register(self, client_id: int) -> Pending:
+    def _register(self, client_id: int, holder: bytes = b"") -> Pending:
         """Write the row of a client; its id is told when that is durable.
 
         A retry after a crash then finds a client that is known, and so what is promised for a
-        crash holds from its first call on.
+        crash holds from its first call on. ``holder``: whom its lease counts for.
         """
         with self._lock:
             # Known here as long as its row may be in the file: see ``_expired``.
             client = self._table.admit(client_id)
-            self._main.journal.register(*self._client_row(client))
+            self._main.journal.register(*self._client_row(client), holder)
             registration = JournalEntry.empty(
                 failure=not_started, durable=lambda _: self._registered_in_main(client)
             )

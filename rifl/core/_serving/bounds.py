@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from _rifl_ground.portions import MAX_CLIENTS, portion
 from rifl.core._serving.keyed_tracker import DEFAULT_MAX_KEY_BYTES, DEFAULT_MAX_KEYS
 from rifl.core._shared.call import MAX_RANGES
 from rifl.core._shared.identity import DEFAULT_WINDOW
 
 # A day: longer than callers of keyed calls ask again.
 DEFAULT_KEY_RETENTION_S = 86_400.0
-# How many addresses it takes to fill what callers without a name share.
-_SOURCES = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,6 +31,11 @@ class Bounds:
     to calls without a key: of one client, and of all; counted by this server, since it
     started. New calls beyond them are WINDOW_EXCEEDED, and wait.
 
+    ``max_clients``: client ids with a lease, of all callers. ``max_clients_per_caller`` and
+    ``max_answer_bytes_per_caller``: of these, and of the bytes of kept answers, what one peer
+    may take, or one address of callers without a peer; None is a quarter, 0 is no such bound.
+    Servers over a shared store count its leases together, and each its own answers.
+
     ``max_batch_items`` and ``max_batch_bytes``: how many calls one batched call may carry, and
     how long its request may be (gRPC's own limit of 4 MiB counts, too); a larger one is
     refused whole, and the client splits it.
@@ -50,6 +54,9 @@ class Bounds:
     max_key_bytes: int = DEFAULT_MAX_KEY_BYTES
     max_answer_bytes: int = 64 << 20
     max_total_answer_bytes: int = 1 << 30
+    max_answer_bytes_per_caller: int | None = None
+    max_clients: int = MAX_CLIENTS
+    max_clients_per_caller: int | None = None
     max_batch_items: int = 1000
     max_batch_bytes: int = 4 << 20
     max_message_s: float = 10.0
@@ -61,11 +68,16 @@ class Bounds:
             "max_key_bytes",
             "max_answer_bytes",
             "max_total_answer_bytes",
+            "max_clients",
             "max_batch_items",
             "max_batch_bytes",
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1")
+        if min(self.max_answer_bytes_per_caller or 0, self.max_clients_per_caller or 0) < 0:
+            raise ValueError(
+                "max_answer_bytes_per_caller and max_clients_per_caller are not negative"
+            )
         if min(self.max_waiters or 0, self.max_aio_waiters, self.max_wait_s) < 0:
             raise ValueError("max_waiters, max_aio_waiters and max_wait_s are not negative")
         if self.max_message_s <= 0:
@@ -83,12 +95,17 @@ class Bounds:
     @property
     def source_keys(self) -> int:
         """Keys of callers without a name, of one address."""
-        return max(1, self.max_keys // _SOURCES)
+        return portion(self.max_keys)
 
     @property
     def source_bytes(self) -> int:
         """Bytes of those keys and their records."""
-        return max(1, self.max_key_bytes // _SOURCES)
+        return portion(self.max_key_bytes)
+
+    @property
+    def caller_answer_bytes(self) -> int:
+        """Bytes of kept answers of one caller; 0: it has no bound."""
+        return portion(self.max_total_answer_bytes, self.max_answer_bytes_per_caller)
 
     def of_keys(self, retention_s: float | None) -> KeyBounds:
         """Return the bounds of keyed calls, whose records are kept for ``retention_s``."""

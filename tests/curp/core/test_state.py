@@ -139,7 +139,9 @@ def test_a_snapshot_holds_what_a_live_client_has_not_acknowledged() -> None:
         operation(1, 3, first_incomplete=1, completed=((2, 2),)),
         operation(2, 1),
         operation(2, 2, first_incomplete=2),
-        ClientRegistered(3),
+        ClientRegistered(3, b"10.0.0.7"),
+        ClientRegistered(4, b"10.0.0.7"),
+        ClientRemoved(4),
         operation(-5, None, key=b"plain"),
         LeaderStarted(4, "r1", 0),
     )
@@ -148,6 +150,7 @@ def test_a_snapshot_holds_what_a_live_client_has_not_acknowledged() -> None:
     copy = GroupState()
     copy.load(list(state.dump()), 0.0)
     assert list(copy.dump()) == list(state.dump())
+    assert copy.holders == state.holders == {3: b"10.0.0.7"}
     assert (copy.applied, copy.last_id, copy.secrets) == (
         state.applied,
         state.last_id,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 import rifl
@@ -17,6 +18,7 @@ from tests.curp.replica.by_hand import ByHand
 from tests.curp.replica.ledger import Bank
 from tests.curp.replica.running import replica
 from tests.helpers.processes import started
+from tests.helpers.raw import RawClient
 
 _DEADLINE_S = 60.0
 _KIB = 1 << 10
@@ -171,7 +173,11 @@ class _Large(Bank):
 
 def test_answers_that_nobody_acknowledged_are_bounded() -> None:
     """Of one client and of all, at the leader: new calls beyond wait, known ones do not (§9)."""
-    bounds = rifl.Bounds(max_answer_bytes=192 * _KIB, max_total_answer_bytes=320 * _KIB)
+    bounds = rifl.Bounds(
+        max_answer_bytes=192 * _KIB,
+        max_total_answer_bytes=320 * _KIB,
+        max_answer_bytes_per_caller=0,
+    )
     with replica(LogStore().engine(), factory=_Large, bounds=bounds) as running:
         running.until_leading()
         one, two = ByHand(running.address), ByHand(running.address)
@@ -184,3 +190,52 @@ def test_answers_that_nobody_acknowledged_are_bounded() -> None:
         assert two.deposit("two 3", "alice", 3, first=1).reason == "WINDOW_EXCEEDED"
         assert one.deposit("one 4", "alice", 4, first=4).ok
         assert two.deposit("two 3", "alice", 3, first=1).ok
+
+
+def _told(address: str) -> str:
+    """Return what a caller who wants a lease more is told."""
+    with grpc.insecure_channel(address) as channel:
+        try:
+            channel.unary_unary("/lease_server.v1.LeaseServer/Grant")(b"", timeout=_DEADLINE_S)
+        except grpc.RpcError as error:
+            return str(error.details())  # type: ignore[attr-defined]
+    return ""
+
+
+def test_the_next_leader_knows_whose_leases_are_held() -> None:
+    """The log has it, and its snapshots: a restart gives no caller another share (§5, §9)."""
+    store = LogStore()
+    more: dict[str, Any] = {
+        "bounds": rifl.Bounds(max_clients_per_caller=2),
+        "tuning": {"snapshot_entries": 3},
+    }
+    with replica(store.engine(), **more) as running:
+        running.until_leading()
+        one, two = RawClient(running.address), RawClient(running.address)
+        full = "127.0.0.1 holds as many leases as one caller may (2, max_clients_per_caller)"
+        assert full in _told(running.address)
+    with replica(store.engine(), "r2", **more) as running:
+        running.until_leading()
+        assert full in _told(running.address)
+        one.channel.close()
+        one.channel = two.channel = grpc.insecure_channel(running.address)
+        assert one.release().ok
+        assert _told(running.address) == ""
+        assert full in _told(running.address)
+        two.close()
+
+
+def test_answers_to_all_clients_of_one_address_are_bounded() -> None:
+    """Client ids are free; the leader counts, since it leads (§9)."""
+    bounds = rifl.Bounds(max_total_answer_bytes=8 * 64 * _KIB)
+    with replica(LogStore().engine(), factory=_Large, bounds=bounds) as running:
+        running.until_leading()
+        one, two = ByHand(running.address), ByHand(running.address)
+        assert one.deposit("one 1", "alice", 1, first=1).ok
+        assert two.deposit("two 1", "alice", 1, first=1).ok
+        for each, name in ((one, "one"), (two, "two")):
+            refused = each.deposit(f"{name} 2", "alice", 2, first=1)
+            assert refused.reason == "WINDOW_EXCEEDED"
+            assert "127.0.0.1 " in refused.details
+            assert "max_answer_bytes_per_caller" in refused.details
+        assert one.deposit("one 2", "alice", 2, first=2).ok

@@ -1,3 +1,46 @@
+-- Count leases of one caller; nothing where a lease counts for none.
+CREATE OR REPLACE FUNCTION @schema@.count_lease_1(
+    p_client bigint, p_holder bytea, p_leases bigint
+) RETURNS void LANGUAGE sql AS $$
+    INSERT INTO @schema@.lease_counts AS counts
+    SELECT p_holder, p_client % 16, p_leases WHERE p_holder <> ''
+    ON CONFLICT (holder, shard) DO UPDATE SET leases = counts.leases + p_leases;
+    DELETE FROM @schema@.lease_counts
+    WHERE p_leases < 0 AND holder = p_holder AND shard = p_client % 16 AND leases <= 0
+$$;
+
+-- Grant a lease: 'free', 'full' where there are p_most clients already, or 'taken' where its
+-- holder has p_most_of_one leases. Up to p_counted clients are counted; above, the planner's
+-- estimate does.
+CREATE OR REPLACE FUNCTION @schema@.grant_1(
+    p_client bigint, p_term_s double precision, p_most bigint, p_counted bigint,
+    p_holder bytea, p_most_of_one bigint
+) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+    -- A request that is repeated, since its reply was lost.
+    IF EXISTS (SELECT FROM @schema@.clients WHERE client_id = p_client) THEN
+        RETURN 'free';
+    END IF;
+    IF p_most <= (SELECT CASE WHEN p_most <= p_counted
+                              THEN (SELECT count(*) FROM @schema@.clients)
+                              ELSE (SELECT reltuples FROM pg_class
+                                    WHERE oid = '@schema@.clients'::regclass) END) THEN
+        RETURN 'full';
+    END IF;
+    IF p_holder <> '' AND p_most_of_one > 0 AND p_most_of_one <= (
+        SELECT sum(leases) FROM @schema@.lease_counts WHERE holder = p_holder
+    ) THEN
+        RETURN 'taken';
+    END IF;
+    INSERT INTO @schema@.clients (client_id, state, term, due, holder)
+    VALUES (p_client, 'open', make_interval(secs => p_term_s),
+            clock_timestamp() + 1.25 * make_interval(secs => p_term_s), p_holder)
+    ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN RETURN 'free'; END IF;
+    PERFORM @schema@.count_lease_1(p_client, p_holder, 1);
+    RETURN 'free';
+END $$;
+
 -- Give a lease, or a session's retention, its full length again; how the id stands.
 CREATE OR REPLACE FUNCTION @schema@.renew_1(p_client bigint) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
@@ -18,6 +61,7 @@ END $$;
 CREATE OR REPLACE FUNCTION @schema@.drop_1(p_client bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     woken bigint;
+    counted bytea;
 BEGIN
     PERFORM FROM @schema@.clients WHERE client_id = p_client FOR UPDATE;
     -- Whoever began these is gone.
@@ -28,7 +72,8 @@ BEGIN
     )
     SELECT count(@schema@.wake_1(token, waiters)) INTO woken FROM gone WHERE waiters <> '{}';
     DELETE FROM @schema@.key_counts WHERE client_id = p_client;
-    DELETE FROM @schema@.clients WHERE client_id = p_client;
+    DELETE FROM @schema@.clients WHERE client_id = p_client RETURNING holder INTO counted;
+    IF counted <> '' THEN PERFORM @schema@.count_lease_1(p_client, counted, -1); END IF;
 END $$;
 
 -- Retire a client that is due: refuse new calls, and drop all of it as soon as no living

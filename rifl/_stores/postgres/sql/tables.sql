@@ -12,7 +12,9 @@ CREATE TABLE @schema@.clients (
     term interval NOT NULL,
     due timestamptz,
     -- The retention of a session in which no call was made yet, while term is a lease's.
-    full_term interval
+    full_term interval,
+    -- Whom a lease counts for, empty for no caller, and for what is no lease.
+    holder bytea NOT NULL DEFAULT ''
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
 CREATE INDEX clients_due ON @schema@.clients (due);
 
@@ -46,6 +48,15 @@ CREATE TABLE @schema@.key_counts (
     keys bigint NOT NULL,
     bytes bigint NOT NULL,
     PRIMARY KEY (client_id, shard)
+) WITH (fillfactor = 50);
+
+-- Leases of one caller, in several rows, so that its grants do not all wait for each other's
+-- commit.
+CREATE TABLE @schema@.lease_counts (
+    holder bytea NOT NULL,
+    shard integer NOT NULL,
+    leases bigint NOT NULL,
+    PRIMARY KEY (holder, shard)
 ) WITH (fillfactor = 50);
 
 CREATE TABLE @schema@.sessions (

@@ -2,6 +2,8 @@
 local what = ARGV[5]
 if went_backwards() then return {'backwards', '0'} end
 local due, secrets, sessions = global .. 'due', global .. 'secrets', global .. 'sessions'
+-- Whom a lease counts for, by its id, and how many leases count for one.
+local holders, leases_of = global .. 'holders', global .. 'leases-of'
 
 if what == 'ids' then
   -- Not computed in Lua: a number there holds 53 bits.
@@ -23,8 +25,18 @@ if what == 'secrets' then
 end
 
 if what == 'index' then
-  -- 6 id, 7 length in ms, 8 how many clients there may be
+  -- 6 id, 7 length in ms, 8 how many clients there may be, 9 whom its lease counts for, if
+  -- for any, 10 how many leases that one may have, 0 for no bound
   if redis.call('ZCARD', due) >= tonumber(ARGV[8]) then return tell('full') end
+  local most = tonumber(ARGV[10])
+  -- Once: a request may be repeated.
+  if ARGV[9] ~= '' and redis.call('HEXISTS', holders, ARGV[6]) == 0 then
+    if most > 0 and tonumber(redis.call('HGET', leases_of, ARGV[9]) or '0') >= most then
+      return tell('taken')
+    end
+    redis.call('HSET', holders, ARGV[6], ARGV[9])
+    redis.call('HINCRBY', leases_of, ARGV[9], 1)
+  end
   redis.call('ZADD', due, string.format('%.0f', now_ms() + tonumber(ARGV[7])), ARGV[6])
   return reply('ok')
 end
@@ -117,4 +129,11 @@ end
 
 -- unfile: 6 id
 redis.call('ZREM', due, ARGV[6])
+local holder = redis.call('HGET', holders, ARGV[6])
+if holder then
+  redis.call('HDEL', holders, ARGV[6])
+  if redis.call('HINCRBY', leases_of, holder, -1) <= 0 then
+    redis.call('HDEL', leases_of, holder)
+  end
+end
 return reply('ok')
