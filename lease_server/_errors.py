@@ -18,9 +18,9 @@ __all__ = ["StorageUnavailable", "TooManyClients", "TooManyRefusals", "TooManySe
 
 
 class TooManyClients(RiflError):
-    """The server holds as many leases as it may; none was granted.
+    """The server, or this caller on it, holds as many leases as it may; none was granted.
 
-    Run more servers, or end clients that are not needed.
+    Close clients that are not needed: docs/how-to/operations.md#what-one-caller-may-take.
     """
 
     reason = "TOO_MANY"

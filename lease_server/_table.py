@@ -46,7 +46,7 @@ class LeaseTable:
 
     Nothing survives a crash, by intent: expiries are not persisted, and after a
     restart ``recover`` gives every known client a full term (late is safe, early
-    is not). Memory is about 110 bytes an id, and 90 if it counts for a holder; ``renew`` is
+    is not). Memory is about 110 bytes an id, 160 if it counts for a holder; ``renew`` is
     one dictionary write, and ``expire`` costs what expired or was due for another look.
     """
 

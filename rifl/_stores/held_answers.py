@@ -43,11 +43,11 @@ class _OfSource:
 class HeldAnswers:
     """Counts, in this process and since it started, large answers that are kept.
 
-    A caller has those of all its clients. A client's go when its header acknowledges them, or
-    when it is dropped; a store that
-    does not tell who was dropped gives ``idle_s``, after which a client that made no call
-    is not counted any more. A source's go with their retention. Thread-safe; nothing is
-    counted, and no lock is taken, while all answers of sequenced calls are small.
+    A caller has those of all its clients, of which each counts for the caller of its first. A
+    client's go when its header acknowledges them, or when it is dropped; a store that does not
+    tell who was dropped gives ``idle_s``, after which a client that made no call is not counted
+    any more. A source's go with their retention. Thread-safe; nothing is counted, and no lock
+    is taken, while all answers of sequenced calls are small.
     """
 
     def __init__(

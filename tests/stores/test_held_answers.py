@@ -243,6 +243,42 @@ def test_the_answers_of_all_clients_of_a_caller_are_bounded(
     held.admit(arrival(3, 2))
 
 
+class Certified:
+    """A context of an authenticated caller."""
+
+    def __init__(self, **names: list[bytes]) -> None:
+        self._names = names
+
+    def peer(self) -> str:
+        return "ipv4:10.0.0.7:4711"
+
+    def peer_identities(self) -> tuple[bytes, ...]:
+        return (b"someone",)
+
+    def peer_identity_key(self) -> str:
+        return "x509_common_name"
+
+    def auth_context(self) -> dict[str, list[bytes]]:
+        return self._names
+
+
+def test_a_caller_is_its_peer_or_its_address_and_asking_raises_nothing() -> None:
+    """An interceptor may have made the context: then its caller is not known (§9)."""
+    with rifl.Deduplicator("memory:") as dedup:
+
+        def caller(context: Any) -> bytes | str:
+            call = Call(1, b"", 1)
+            call.context = context
+            return dedup._engine.caller_of(call)
+
+        ann = caller(Certified(x509_common_name=[b"ann"]))
+        assert isinstance(ann, bytes)
+        assert b"ann" in ann
+        # A certificate without a name.
+        assert caller(Certified(x509_common_name=[b""])) == "10.0.0.7"
+        assert caller(object()) == caller(None) == ""
+
+
 def test_clients_that_do_nothing_any_more_do_not_keep_their_caller_out(
     make: Callable[..., HeldAnswers], clock: Clock
 ) -> None:
