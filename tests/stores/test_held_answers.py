@@ -115,6 +115,28 @@ def test_large_answers_of_all_clients_of_one_address_are_bounded(url: str, tmp_p
         assert one.call(METHOD, b"", seq=3, first=3).ok
 
 
+@pytest.mark.parametrize("kind", ["sync", "aio"])
+def test_later_calls_of_a_client_count_for_its_caller_too(kind: str) -> None:
+    """Of a client that is known the server does not ask again where it is (§9)."""
+    with (
+        rifl.Deduplicator(
+            "memory:", bounds=rifl.Bounds(max_total_answer_bytes=8 * _BYTES)
+        ) as dedup,
+        serve(kind, [generic("p.S", {"Large": large})], dedup=dedup) as served,
+        rifl.connect(served.address) as one,
+        rifl.connect(served.address) as two,
+        RawClient(served.address) as three,
+    ):
+        for _ in range(3):
+            for channel in (one, two):
+                # Each acknowledges the one before.
+                channel.unary_unary(METHOD)(b"", timeout=30)
+        assert dedup.statistics().answer_bytes == 2 * _BYTES
+        refused = three.call(METHOD, b"", seq=1, first=1)
+        assert refused.reason == "WINDOW_EXCEEDED"
+        assert "clients of 127.0.0.1 are unacknowledged" in refused.details
+
+
 def test_one_address_does_not_fill_what_callers_without_a_name_share(
     url: str, tmp_path: Path
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sqlite3
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,31 @@ def test_a_grant_that_is_repeated_counts_once(servers: Servers) -> None:
         leases.drop_client(7 << 30)
     assert leases.grant(9 << 30, 60.0, bounds, b"one").value == "free"
     assert leases.grant(10 << 30, 60.0, bounds, b"one").value == "taken"
+
+
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+def test_a_grant_that_is_repeated_before_its_commit_counts_once(
+    servers: Servers, shared_postgres: Any
+) -> None:
+    """The connection broke, and what was sent on it is carried out yet (§6)."""
+    authority = servers.start()
+    leases, bounds = authority._storage, authority._bounds
+    schema = leases._backend.schema
+    with (
+        ThreadPoolExecutor(1) as pool,
+        shared_postgres.connect() as first,
+        shared_postgres.connect(autocommit=True) as look,
+    ):
+        first.execute(
+            f"SELECT {schema}.grant_1({7 << 30}, 60.0, 1000, 10000, %s, 2)".encode(), (b"one",)
+        )
+        second = pool.submit(leases.grant, 7 << 30, 60.0, bounds, b"one")
+        waiting = b"SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        until(lambda: look.execute(waiting).rowcount > 0, "the second waits for the first")
+        first.commit()
+        assert second.result(30).value == "free"
+    assert leases.grant(8 << 30, 60.0, bounds, b"one").value == "free"
+    assert leases.grant(9 << 30, 60.0, bounds, b"one").value == "taken"
 
 
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)
