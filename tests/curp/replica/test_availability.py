@@ -183,8 +183,9 @@ def test_a_replica_whose_witness_is_silent_gives_up_and_lets_another_lead(tmp_pa
         (other,) = others - {first}
         assert group.leader() == other
         assert group.balances("a", "b") == [1, 1]
-        (began,), (ended,) = (
-            group.events(first, event) for event in ("taking_over", "recovery_given_up")
+        # It may have tried again since, if the other one took its time.
+        began, ended = (
+            group.events(first, event)[0] for event in ("taking_over", "recovery_given_up")
         )
         # By itself half a second beyond that; this machine may be busy.
         assert 2 * term_s - 0.1 <= _at(ended) - _at(began) < 2 * term_s + 10.0
