@@ -47,7 +47,7 @@ def test_a_hung_engine_is_named_by_every_replica_and_expires_no_client(
 ) -> None:
     """Status comes from memory; clients of a leader that stays have a new term (DESIGN §5)."""
     url = engine.url(group="bank")
-    with operated(tmp_path, url, "--client-term", "1.5", "--threads", "2") as group:
+    with operated(tmp_path, url, "--client-term", "3", "--threads", "2") as group:
         group.start()
         group.until_listed()
         targets = list(group.replicas.values())
@@ -80,7 +80,7 @@ def test_a_hung_engine_is_named_by_every_replica_and_expires_no_client(
             assert all("has not answered" in each["engine"] for each in told)
             until(
                 lambda: any(
-                    float(each["engine"].partition(" for ")[2].removesuffix(" s")) > 3.0
+                    float(each["engine"].partition(" for ")[2].removesuffix(" s")) > 4.0
                     for each in json.loads(status("--json")[1])
                 ),
                 "longer than a client's term",
