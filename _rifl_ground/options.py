@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +25,24 @@ class AllowPlaintext(argparse.Action):
     def __call__(self, parser: object, namespace: object, values: object, *more: object) -> None:
         """Set the variable."""
         os.environ[VARIABLE] = "1"
+
+
+def add_message_limit(parser: argparse.ArgumentParser, default_s: float) -> None:
+    """Add how long a call's message may take on the servers that a command starts."""
+    parser.add_argument(
+        "--max-message-s",
+        type=_positive,
+        default=default_s,
+        metavar="SECONDS",
+        help="how long the message of a call may take; six times as long where it may be large",
+    )
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise ValueError(text)
+    return value
 
 
 def add_url(parser: argparse.ArgumentParser, name: str, *, about: str, dest: str = "url") -> None:

@@ -7,14 +7,16 @@ from pathlib import Path
 
 import grpc
 
-from _rifl_ground.options import AllowPlaintext
+from _rifl_ground.options import AllowPlaintext, add_message_limit
 from _rifl_ground.plaintext import is_loopback
 from _rifl_ground.tls import add_tls_options, wrong_options
+from rifl._grpc.entrance import MESSAGE_S
 
 
 def add_server_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a process that listens: its certificate, and whose it asks for."""
+    """Add the options of a process that listens: its certificate, whose it asks for, patience."""
     add_tls_options(parser)
+    add_message_limit(parser, MESSAGE_S)
     parser.add_argument(
         "--peer-property",
         metavar="NAME",

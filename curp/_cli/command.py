@@ -263,6 +263,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         health=arguments.health,
         reflection=arguments.reflection,
         metrics=arguments.metrics,
+        max_message_s=arguments.max_message_s,
     )
     return serve(
         arguments.servicer,

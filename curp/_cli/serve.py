@@ -26,7 +26,8 @@ from curp._replica import Replica, Tuning
 from curp._replica.engine_at_start import open_at_start
 from curp.log._errors import LogUnavailable, may_pass
 from curp.log._opening import group_of
-from rifl._grpc.entrance import EntranceInterceptor, ServiceThreads
+from rifl._grpc.entrance import LARGE, MESSAGE_S, EntranceInterceptor, ServiceThreads
+from rifl.core._serving.bounds import Bounds
 
 _log = get_logger("curp.replica")
 _GRACE_S = 1.0
@@ -55,6 +56,7 @@ class ServeOptions(NamedTuple):
     health: bool = False
     reflection: bool = False
     metrics: str | None = None
+    max_message_s: float = MESSAGE_S
 
 
 def find_servicer(name: str) -> tuple[Callable[[], Any], Callable[[Any, Any], None]]:
@@ -124,13 +126,16 @@ def serve(
             group=group_of(engine),
             tuning=tuning,
             observer=observer,
+            bounds=Bounds(max_message_s=options.max_message_s),
             **replica_of,
         )
         ending.callback(replica.close)
         server = grpc.server(
             ThreadPoolExecutor(options.threads),
             interceptors=[
-                EntranceInterceptor(ServiceThreads("curp-calls", options.threads)),
+                EntranceInterceptor(
+                    ServiceThreads("curp-calls", options.threads), LARGE * options.max_message_s
+                ),
                 replica.interceptor(),
             ],
             options=OWN_SERVER_OPTIONS,

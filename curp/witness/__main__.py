@@ -117,7 +117,7 @@ async def _serve(
         WitnessCollector(table, refused=witness.audit.counts)
         serve_metrics(arguments.metrics)
     server = grpc.aio.server(options=OWN_SERVER_OPTIONS)
-    AioEntrance().guard(server)
+    AioEntrance(arguments.max_message_s).guard(server)
     stop, failed = asyncio.Event(), asyncio.Event()
 
     def fail() -> None:

@@ -19,7 +19,7 @@ import grpc.aio
 
 from _rifl_ground.exits import CommandRefused, ExitCode, failed
 from _rifl_ground.log import get_logger, log_to_stderr
-from _rifl_ground.options import add_url
+from _rifl_ground.options import add_message_limit, add_url
 from _rifl_ground.pings import OWN_SERVER_OPTIONS
 from _rifl_ground.portions import MAX_CLIENTS
 from _rifl_ground.threads import in_thread
@@ -31,6 +31,7 @@ from lease_server._shared_authority import SharedAuthority
 from lease_server._storage import SharedLeaseStorage
 from rifl._grpc.aio_entrance import AioEntrance
 from rifl._grpc.audit import CallerAudit
+from rifl._grpc.entrance import MESSAGE_S
 from rifl._leases.openers import session_openers
 from rifl._leases.requests import GrantTerms
 from rifl._leases.service import add_lease_service
@@ -82,6 +83,7 @@ def add_lease_server(commands: Any) -> None:
         help="how many of them one certificate may hold, or one address of callers without one "
         "(default: a quarter; 0: as many as all)",
     )
+    add_message_limit(parser, MESSAGE_S)
     add_tls_options(parser)
     parser.add_argument(
         "--peer-property",
@@ -158,7 +160,7 @@ async def _serve(
     audit: CallerAudit,
 ) -> None:
     server = grpc.aio.server(options=OWN_SERVER_OPTIONS)
-    AioEntrance().guard(server)
+    AioEntrance(arguments.max_message_s).guard(server)
     add_lease_service(
         server,
         authority,
