@@ -44,7 +44,8 @@ class Place(NamedTuple):
         A call that the server's quota refuses is sent again until the log's timeout: a refused
         call has done nothing.
         """
-        if not isinstance(rule, CalledRule) or not isinstance(self.engine, Elsewhere):
+        called = isinstance(rule, CalledRule) and isinstance(self.engine, Elsewhere)
+        if not called:
             return self.attempt(rule)
         end, pause_s = time.monotonic() + self.timeout_s, SHORTEST_S
         while True:
