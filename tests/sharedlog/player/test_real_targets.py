@@ -322,6 +322,9 @@ def put_back(house, log, process, player, tmp_path, *, note):
     call(log, range(10, 20))
     house.wait_for(lambda: len(effects(tmp_path)) == 20)
     house.told_that(player, lambda told: told.lag == 0)
+    # While it is away, its hold stays where it was.
+    newest = min(log.read("orders", at)[-1].position.lsn for at in range(2))
+    house.wait_for(lambda: all(each.lsn >= newest for each in log.holds()))
     process.kill()
     process.put_back(copied)
     assert len(effects(tmp_path)) == 10
@@ -367,8 +370,6 @@ def test_a_target_that_is_put_back_behind_a_trim_stops(house, log, process, tmp_
     """What it has not got is gone from the log: it says so, and none of the rest is called (P6)."""
     player = house.player(declared(process))
     put_back(house, log, process, player, tmp_path, note=True)
-    newest = min(log.read("orders", at)[-1].position.lsn for at in range(2))
-    house.wait_for(lambda: all(each.lsn >= newest for each in log.holds()))
     assert log._run(trim(Committers(), 10**17, 0)).rows > 10
     process.start()
     call(log, range(20, 25))

@@ -13,7 +13,7 @@ import pytest
 import rifl
 import rifl.aio
 import sharedlog
-from lease_server import LeaseAuthority
+from lease_server import open_authority
 from rifl._stores import WrongDatabase, open_store
 from rifl._stores.postgres.shared_blocks import PostgresBlocks
 from rifl._stores.rows import Move, RowCall
@@ -275,7 +275,7 @@ def test_another_replica_moved_the_index_meanwhile(shop: Shop, name: str) -> Non
 def test_a_run_that_outlives_its_store_leaves_no_connection(shop: Shop, name: str) -> None:
     """What was not committed is undone when the store is closed beneath it (§6)."""
     store = open_store(shop.server.url(schema=name))
-    authority = LeaseAuthority(store.leases, term_s=60.0, clock=lambda: 0.0, id_block=4)
+    authority = open_authority(store.leases, term_s=60.0, clock=lambda: 0.0)
     store.bind(authority, MethodPolicies({}, "plain"), clock=lambda: 0.0, bounds=Bounds())
     policy = MethodPolicy(kind="atomic")
     attempt = store.rows.begin(RowCall(METHOD, b"x", [Move("k", None, b"1")]), policy)

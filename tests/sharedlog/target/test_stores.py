@@ -14,7 +14,7 @@ import redis
 import curp
 import rifl
 import sharedlog
-from lease_server import LeaseAuthority
+from lease_server import open_authority
 from rifl._stores import UnsupportedStore, open_store
 from rifl._stores.rows import Move, RowCall
 from rifl.core._serving.bounds import Bounds
@@ -48,7 +48,7 @@ def url_of(tmp_path: Path, name: str, request: pytest.FixtureRequest) -> Any:
 def opened(url: str) -> Iterator[Any]:
     """A store that serves."""
     store = open_store(url)
-    authority = LeaseAuthority(store.leases, term_s=60.0, clock=lambda: 0.0, id_block=4)
+    authority = open_authority(store.leases, term_s=60.0, clock=lambda: 0.0)
     store.bind(authority, MethodPolicies({}, "plain"), clock=lambda: 0.0, bounds=Bounds())
     try:
         yield store
