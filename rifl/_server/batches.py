@@ -38,7 +38,6 @@ class Batch:
         engine.authenticate(first, context)
         for call in self.calls:
             engine.hide_payload(call)
-            call.context = context
         if first.peer or retried:
             for call in self.calls:
                 call.peer, call.retried_by_grpc = first.peer, retried

@@ -111,7 +111,6 @@ class CallEngine:
         call = self._known.read(header, method, request, secrets)
         if call is None:
             call = parse_call(header, method, request)
-            call.context = context
             # Ids that expired are refused below, too, and who is told so sends the call
             # anew: but not one that gRPC has sent before.
             call.retried_by_grpc = retried
@@ -119,33 +118,17 @@ class CallEngine:
                 self.authenticate(call, context)
             elif not self._known.knows(call, secrets):
                 self.authenticate(call, context)
-                self._known.note(call, header, secrets, self.caller_of(call))
+                self._known.note(call, header, secrets, call.peer)
         if retried and call.attempt == 1:
             call.retried_by_grpc = True
         return call
 
     def caller_of(self, call: Call) -> bytes | str:
-        """Return the call's peer, or its address if it has none; empty if that is not known.
+        """Return the call's peer, or the address of a keyed call without one; empty: not known.
 
-        Of a client that is known: who made its first call here. Raises nothing.
+        gRPC is not asked where the call is from: on one that has ended that can kill the process.
         """
-        known = self._known.caller(call)
-        if known:
-            return known
-        context = call.context
-        if context is None:
-            return call.peer or call.source
-        try:
-            return self._peer(context) or source_of(context.peer())
-        except Exception:  # noqa: BLE001 - a context that an interceptor made may not tell
-            return ""
-
-    def _peer(self, context: Any) -> bytes:
-        try:
-            return peer_of(context, self._peer_property)
-        except NotYours:
-            # A certificate without a name.
-            return b""
+        return self._known.caller(call) or call.peer or call.source
 
     def _arrive_hidden(
         self, method: str, request: bytes, context: Any, read: Callable[[bytes], Any] | None = None

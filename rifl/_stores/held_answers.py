@@ -16,7 +16,7 @@ from rifl.core._shared.errors import WindowExceeded
 
 # So often is it looked, at most, which clients are idle.
 _LOOK_S = 1.0
-# A peer, or the address of a caller without one. Those of which neither is known are one caller.
+# A peer, or an address. Those of which neither is known have no share of their own.
 _Caller = bytes | str
 
 
@@ -179,7 +179,7 @@ class HeldAnswers:
 
     def _takes_its_share(self, caller: _Caller) -> bool:
         share = self._bounds.caller_answer_bytes
-        return 0 < share <= self._callers.get(caller, 0)
+        return bool(caller) and 0 < share <= self._callers.get(caller, 0)
 
     def _is_over(self, caller: _Caller) -> bool:
         full = self._total >= self._bounds.max_total_answer_bytes

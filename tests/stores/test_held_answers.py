@@ -79,64 +79,6 @@ def test_large_answers_of_a_client_and_of_all_are_bounded(url: str) -> None:
         assert dedup.statistics().answer_bytes == 3 * _BYTES
 
 
-def test_large_answers_of_all_clients_of_one_address_are_bounded(url: str, tmp_path: Path) -> None:
-    """Client ids are free; the refusal names the address and the option, others find room (§9)."""
-    socket = f"unix:{tmp_path / 's'}"
-    kind = "aio" if url == "memory:" or url.startswith("redis") else "sync"
-    handler = large_async if kind == "aio" else large
-    with (
-        rifl.Deduplicator(url, bounds=rifl.Bounds(max_total_answer_bytes=8 * _BYTES)) as dedup,
-        serve(
-            kind,
-            [generic("p.S", {"Large": handler})],
-            dedup=dedup,
-            add=lambda server: server.add_insecure_port(socket),
-        ) as served,
-        RawClient(served.address) as one,
-        RawClient(served.address) as two,
-        RawClient(socket) as elsewhere,
-    ):
-        for client in (one, two):
-            assert client.call(METHOD, b"", seq=1, first=1).ok
-        for client in (one, two):
-            refused = client.call(METHOD, b"", seq=2, first=1)
-            assert refused.refusal == ("RESOURCE_EXHAUSTED", "WINDOW_EXCEEDED", "not-executed")
-            assert "clients of 127.0.0.1 are unacknowledged" in refused.details
-            assert "max_answer_bytes_per_caller" in refused.details
-            # What is known is answered.
-            assert client.call(METHOD, b"", seq=1, first=1, attempt=2).outcome == "replayed"
-        assert elsewhere.call(METHOD, b"", seq=1, first=1).ok
-        # A third client of the address, of which nothing is kept yet.
-        with RawClient(served.address) as three:
-            assert three.call(METHOD, b"", seq=1, first=1).reason == "WINDOW_EXCEEDED"
-        # A header of one makes room for both.
-        assert one.call(METHOD, b"", seq=2, first=2).ok
-        assert two.call(METHOD, b"", seq=2, first=1).reason == "WINDOW_EXCEEDED"
-        assert one.call(METHOD, b"", seq=3, first=3).ok
-
-
-@pytest.mark.parametrize("kind", ["sync", "aio"])
-def test_later_calls_of_a_client_count_for_its_caller_too(kind: str) -> None:
-    """Of a client that is known the server does not ask again where it is (§9)."""
-    with (
-        rifl.Deduplicator(
-            "memory:", bounds=rifl.Bounds(max_total_answer_bytes=8 * _BYTES)
-        ) as dedup,
-        serve(kind, [generic("p.S", {"Large": large})], dedup=dedup) as served,
-        rifl.connect(served.address) as one,
-        rifl.connect(served.address) as two,
-        RawClient(served.address) as three,
-    ):
-        for _ in range(3):
-            for channel in (one, two):
-                # Each acknowledges the one before.
-                channel.unary_unary(METHOD)(b"", timeout=30)
-        assert dedup.statistics().answer_bytes == 2 * _BYTES
-        refused = three.call(METHOD, b"", seq=1, first=1)
-        assert refused.reason == "WINDOW_EXCEEDED"
-        assert "clients of 127.0.0.1 are unacknowledged" in refused.details
-
-
 def test_one_address_does_not_fill_what_callers_without_a_name_share(
     url: str, tmp_path: Path
 ) -> None:
@@ -265,40 +207,13 @@ def test_the_answers_of_all_clients_of_a_caller_are_bounded(
     held.admit(arrival(3, 2))
 
 
-class Certified:
-    """A context of an authenticated caller."""
-
-    def __init__(self, **names: list[bytes]) -> None:
-        self._names = names
-
-    def peer(self) -> str:
-        return "ipv4:10.0.0.7:4711"
-
-    def peer_identities(self) -> tuple[bytes, ...]:
-        return (b"someone",)
-
-    def peer_identity_key(self) -> str:
-        return "x509_common_name"
-
-    def auth_context(self) -> dict[str, list[bytes]]:
-        return self._names
-
-
-def test_a_caller_is_its_peer_or_its_address_and_asking_raises_nothing() -> None:
-    """An interceptor may have made the context: then its caller is not known (§9)."""
-    with rifl.Deduplicator("memory:") as dedup:
-
-        def caller(context: Any) -> bytes | str:
-            call = Call(1, b"", 1)
-            call.context = context
-            return dedup._engine.caller_of(call)
-
-        ann = caller(Certified(x509_common_name=[b"ann"]))
-        assert isinstance(ann, bytes)
-        assert b"ann" in ann
-        # A certificate without a name.
-        assert caller(Certified(x509_common_name=[b""])) == "10.0.0.7"
-        assert caller(object()) == caller(None) == ""
+def test_callers_without_a_name_have_no_share_of_their_own() -> None:
+    """Of one that is not known each client has its bound, and all have theirs (§9)."""
+    held = HeldAnswers(rifl.Bounds(max_total_answer_bytes=8 * _BYTES))
+    for client_id in (1, 2, 3):
+        held.admit(arrival(client_id, 1))
+        held.note(arrival(client_id, 1), _BYTES)
+    held.admit(arrival(4, 1))
 
 
 def test_clients_that_do_nothing_any_more_do_not_keep_their_caller_out(

@@ -33,7 +33,7 @@ class Bounds:
 
     ``max_clients``: client ids with a lease, of all callers. ``max_clients_per_caller`` and
     ``max_answer_bytes_per_caller``: of these, and of the bytes of kept answers, what one peer
-    may take, or one address of callers without a peer; None is a quarter, 0 is no such bound.
+    may take; of ids also one address of callers without a peer. None is a quarter, 0 no bound.
     Servers over a shared store count its leases together, and each its own answers.
 
     ``max_batch_items`` and ``max_batch_bytes``: how many calls one batched call may carry, and

@@ -96,8 +96,6 @@ class Call:
     seed: int = 0
     # Where a caller is that has no name, and shares a namespace with all others.
     source: str = ""
-    # gRPC's, of an arrival whose caller was not known yet: it tells who that is, and where.
-    context: Any = None
     # Whether a store was asked about it: it has no run without a claim from then on.
     asked: bool = False
     # The operator's, newest first: fingerprints are HMACs under them.
