@@ -13,6 +13,7 @@ from _rifl_ground.log import get_logger
 from curp.witness._handlers import WitnessHandlers
 from curp.witness._refusal import abort
 from lease_server._errors import TooManyRefusals
+from rifl._grpc.audit import address_of
 from rifl._grpc.shares import Shares
 from rifl._grpc.source import source_of
 from rifl._leases.peer import peer_of
@@ -55,20 +56,23 @@ class RecordStreams:
         """Answer one stream until its caller ends it."""
         del requests
         whose: bytes | str | None = None
+        whence = address_of(context)
         try:
             caller = _Caller(context, self._peer_property)
-            whose = self._enter(caller.known or source_of(context.peer()))
-            await self._answer(context, caller.peer)
+            whose = self._enter(caller.known or source_of(whence()))
+            await self._answer(context, caller.peer, whence)
         except RiflError as error:
             # Of a caller that is not let in the audit tells.
             if error.denied is None:
-                _log.warning("record_stream_refused", peer=context.peer(), reason=error.reason)
+                _log.warning("record_stream_refused", peer=whence(), reason=error.reason)
             await abort(context, error)
         finally:
             if whose is not None:
                 self._leave(whose)
 
-    async def _answer(self, context: _Context, peer: Callable[[], bytes]) -> None:
+    async def _answer(
+        self, context: _Context, peer: Callable[[], bytes], whence: Callable[[], str]
+    ) -> None:
         witness = self._witness
         expected = 1
         refusals = 0
@@ -77,7 +81,7 @@ class RecordStreams:
         while raw is not grpc.aio.EOF and raw is not None:
             answered = witness.records(raw, peer, expected)
             for each in answered.strangers:
-                witness.audit.refused(each, context.peer)
+                witness.audit.refused(each, whence)
             if answered.refusal is not None:
                 refusals += 1
                 if expected == 1 or refusals > _MAX_REFUSALS:

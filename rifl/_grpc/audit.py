@@ -77,7 +77,7 @@ class CallerAudit:
     def refused(self, error: BaseException, peer: Callable[[], str]) -> None:
         """Count a refusal, and tell of it seldom, if it is of a caller that is not let in.
 
-        ``peer``: gRPC's ``context.peer``.
+        ``peer``: what ``address_of`` returned.
         """
         denied: Denied | None = getattr(error, "denied", None)
         if denied is None:
@@ -110,6 +110,18 @@ class CallerAudit:
     def acting(self, caller: str, verb: str, what: str) -> AbstractContextManager[None]:
         """Tell what the block did, once it has ended."""
         return acting(verb, what, caller, self.acted)
+
+
+def address_of(context: Any) -> Callable[[], str]:
+    """Return what tells a call's address, also after the call.
+
+    Of a call on ``grpc.aio`` this is asked before anything is awaited: on one that has ended,
+    gRPC's question kills the process.
+    """
+    if type(context).__module__.startswith("grpc._cython"):
+        address = context.peer()
+        return lambda: address
+    return context.peer  # type: ignore[no-any-return]
 
 
 def caller_of(context: Any) -> str:

@@ -17,7 +17,7 @@ from lease_server._authority import Authority
 from lease_server._errors import StorageUnavailable, TooManyClients, TooManyRefusals
 from lease_server._sessions import SessionsFrom
 from lease_server.v1 import lease_server_pb2 as pb
-from rifl._grpc.audit import CallerAudit
+from rifl._grpc.audit import CallerAudit, address_of
 from rifl._grpc.entrance import MESSAGE_S, EnteredService, ServiceThreads, entrance_of
 from rifl._grpc.raw import RawAnswer, answer_data
 from rifl._grpc.shares import Shares
@@ -206,6 +206,7 @@ class _AioShell:
         several: bool = False,
     ) -> Any:
         async def behave(raw: bytes, context: _AioContext) -> bytes:
+            whence = address_of(context)
             try:
                 peer = peer_of(context, self._peer_property)
                 where = _where(context, sourced, several)
@@ -214,16 +215,17 @@ class _AioShell:
                     return await loop.run_in_executor(self._executor, answer, raw, peer, *where)
                 return answer(raw, peer, *where)
             except RiflError as error:
-                self._requests.audit.refused(error, context.peer)
+                self._requests.audit.refused(error, whence)
                 await _abort(context, error)
 
         return grpc.unary_unary_rpc_method_handler(behave)
 
     async def _keep_alive(self, requests: AsyncIterator[bytes], context: _AioContext) -> None:
         whose: bytes | str | None = None
+        whence = address_of(context)
         try:
             peer = peer_of(context, self._peer_property)
-            opener = peer or source_of(context.peer())
+            opener = peer or source_of(whence())
             if not self._streams.enter(opener):
                 raise TooManyRefusals("too many heartbeat streams; use Renew")
             whose = opener
@@ -239,10 +241,10 @@ class _AioShell:
             while raw is not grpc.aio.EOF:
                 if self._requests.blocks:
                     reply, refused, renewed = await asyncio.get_running_loop().run_in_executor(
-                        self._executor, self._requests.keep_alive, raw, peer, context.peer
+                        self._executor, self._requests.keep_alive, raw, peer, whence
                     )
                 else:
-                    reply, refused, renewed = self._requests.keep_alive(raw, peer, context.peer)
+                    reply, refused, renewed = self._requests.keep_alive(raw, peer, whence)
                 await context.write(reply)
                 refusals += refused
                 good = good or renewed
@@ -253,10 +255,10 @@ class _AioShell:
                     raise TooManyRefusals("too many renewals of this stream were refused")
                 raw = await read()
         except RiflError as error:
-            self._requests.audit.refused(error, context.peer)
+            self._requests.audit.refused(error, whence)
             # Unavailable: it is this server's state, and not the peer's doing.
             if error.denied is None and error.code_name != StoreUnavailable.code_name:
-                _log.warning("heartbeat_stream_refused", peer=context.peer(), reason=error.reason)
+                _log.warning("heartbeat_stream_refused", peer=whence(), reason=error.reason)
             await _abort(context, error)
         finally:
             if whose is not None:
@@ -265,7 +267,7 @@ class _AioShell:
 
 def _where(context: Any, sourced: bool, several: bool) -> tuple[Any, ...]:
     """Return what else a method needs of its call; ``several``: it refuses some and goes on."""
-    return (source_of(context.peer()),) if sourced else (context.peer,) if several else ()
+    return (source_of(context.peer()),) if sourced else (address_of(context),) if several else ()
 
 
 async def _abort(context: _AioContext, error: RiflError) -> NoReturn:

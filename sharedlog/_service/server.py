@@ -21,7 +21,7 @@ from _rifl_ground.seldom import SeldomLog
 from _rifl_ground.texts import hides
 from _rifl_ground.threads import in_thread
 from rifl._grpc.aio_entrance import AioEntrance
-from rifl._grpc.audit import CallerAudit
+from rifl._grpc.audit import CallerAudit, address_of
 from rifl._grpc.entrance import WAITING
 from rifl._server.health import WATCHES, HealthStatus, add_reflection
 from sharedlog._core.errors import InvalidRequest, LogError, LogUnavailable, QuotaExceeded
@@ -239,6 +239,7 @@ class LogServer:
     async def _guarded(self, context: Any, act: Callable[[Caller], Awaitable[Any]]) -> Any:
         """Answer, or end the call with what refuses it."""
         refused: LogError
+        whence = address_of(context)
         try:
             return await act(self._access.caller(context))
         except LogError as error:
@@ -252,7 +253,7 @@ class LogServer:
             refused = LogUnavailable("the server failed: its events say why")
             refused.told = ""
         _causes.cause(refused)
-        self._audit.refused(refused, context.peer)
+        self._audit.refused(refused, whence)
         return await context.abort(*refusal_of(refused))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 
 from _rifl_ground.threads import in_thread
+from rifl._grpc.audit import address_of
 from rifl._server.local_calls import ServerHandlers
 from sharedlog._core.errors import LogError
 from sharedlog._core.target_seat import settle
@@ -61,11 +62,12 @@ class AioTarget:
         self, answer: Callable[[Any, Any], Awaitable[bytes | None]]
     ) -> Callable[[Any, Any], Awaitable[bytes | None]]:
         async def behavior(data: Any, context: Any) -> bytes | None:
+            whence = address_of(context)
             try:
                 self.target.access.check(context)
                 return await answer(data, context)
             except (LogError, TargetUnavailable) as error:
-                self.target.calls.audit.refused(error, context.peer)
+                self.target.calls.audit.refused(error, whence)
                 await context.abort(*refusal_of(known(error)))
                 return None
 

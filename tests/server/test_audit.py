@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import grpc.aio
 import pytest
 import structlog
 from prometheus_client import CollectorRegistry, generate_latest
@@ -19,7 +21,7 @@ from lease_server.v1 import lease_server_pb2 as leases
 from lease_server.v1.lease_server_pb2_grpc import LeaseServerStub
 from rifl._cli.command import main as command
 from rifl._grpc import audit as audits
-from rifl._grpc.audit import MOST, OTHERS, WINDOW_S, CallerAudit, RefusalTimes
+from rifl._grpc.audit import MOST, OTHERS, WINDOW_S, CallerAudit, RefusalTimes, address_of
 from rifl._leases.openers import SessionOpeners
 from rifl._leases.peer import peer_of
 from rifl._stores.errors import StoreError, StoreLocked
@@ -328,3 +330,30 @@ def test_what_a_command_does_to_a_store_is_told(
         ("end_session", "nightly", "done"),
     ]
     capsys.readouterr()
+
+
+async def test_where_an_ended_call_was_from_is_known_from_its_beginning() -> None:
+    """Of a call on an event loop that has ended gRPC must not be asked: the process would die."""
+    told: list[str] = []
+    over = asyncio.Event()
+
+    async def behave(request: bytes, context: Any) -> bytes:
+        whence = address_of(context)
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            told.append(whence())
+            over.set()
+        return request
+
+    server = grpc.aio.server()
+    handler: Any = grpc.unary_unary_rpc_method_handler(behave)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("p.S", {"M": handler}),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        with pytest.raises(grpc.aio.AioRpcError):
+            await channel.unary_unary("/p.S/M")(b"", timeout=0.5)
+        await over.wait()
+    await server.stop(None)
+    assert told[0].startswith("ipv4:127.0.0.1:")
