@@ -223,19 +223,3 @@ def test_the_next_leader_knows_whose_leases_are_held() -> None:
         assert _told(running.address) == ""
         assert full in _told(running.address)
         two.close()
-
-
-def test_answers_to_all_clients_of_one_address_are_bounded() -> None:
-    """Client ids are free; the leader counts, since it leads (§9)."""
-    bounds = rifl.Bounds(max_total_answer_bytes=8 * 64 * _KIB)
-    with replica(LogStore().engine(), factory=_Large, bounds=bounds) as running:
-        running.until_leading()
-        one, two = ByHand(running.address), ByHand(running.address)
-        assert one.deposit("one 1", "alice", 1, first=1).ok
-        assert two.deposit("two 1", "alice", 1, first=1).ok
-        for each, name in ((one, "one"), (two, "two")):
-            refused = each.deposit(f"{name} 2", "alice", 2, first=1)
-            assert refused.reason == "WINDOW_EXCEEDED"
-            assert "127.0.0.1 " in refused.details
-            assert "max_answer_bytes_per_caller" in refused.details
-        assert one.deposit("one 2", "alice", 2, first=2).ok
