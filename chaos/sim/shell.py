@@ -45,9 +45,9 @@ class Shell(AioShell):
         noted: Any = _Noted(steps, SERVED.get())
         return await super().drive(noted, *given, **named)
 
-    async def shielded(self, work: Any) -> Any:
+    async def shielded(self, work: Any, context: Any) -> Any:
         """See ``AioShell``."""
-        return await super().shielded(SERVED.get().part(work))
+        return await super().shielded(SERVED.get().part(work), context)
 
     def forget(self) -> None:
         """End what the process left, when the run is over and judged."""

@@ -11,7 +11,7 @@ from _rifl_ground.threads import in_thread
 from rifl._grpc.codes import STATUS_CODES
 from rifl._server.aio_batches import batched_behavior
 from rifl._server.call_engine import CallEngine
-from rifl._server.context import CURRENT, AioHandlerContext, Serving
+from rifl._server.context import CURRENT, AioHandlerContext, Serving, caller_leaves, forget_caller
 from rifl._server.eager_task import start_task
 from rifl._server.handler_results import raised_result, returned
 from rifl._server.reply import SentReply, is_bare
@@ -76,18 +76,23 @@ class AioShell:
         except StopIteration as stop:
             return stop.value
 
-    async def shielded(self, work: Any) -> Any:
+    async def shielded(self, work: Any, context: Any) -> Any:
         """Run work to its end even if the RPC is cancelled meanwhile.
 
         grpc.aio cancels the coroutine when a deadline passes, and the effect may
-        be there already.
+        be there already. ``context``: gRPC's.
         """
         task = start_task(work)
         if task.done():
             return task.result()
         self._executing.add(task)
         task.add_done_callback(self._executing.discard)
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            caller_leaves(context)
+            task.add_done_callback(lambda _: forget_caller(context))
+            raise
 
     async def drained(self, timeout_s: float) -> None:
         """Wait for the shielded work of this loop, for so long."""
@@ -212,7 +217,9 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
                 claimed = await shell.drive(claimed, context)
             if isinstance(claimed, Attempt):
                 started = start(store, claimed)
-                status = await shell.shielded(execute(request, context, started, call, began))
+                status = await shell.shielded(
+                    execute(request, context, started, call, began), context
+                )
                 if isinstance(status, bytes):
                     return status
             else:

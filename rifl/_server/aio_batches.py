@@ -90,7 +90,7 @@ def batched_behavior(
             batch = Batch(engine, method, body, context)
             calls = batch.calls
             try:
-                answers = await shell.shielded(serve(batch, context))
+                answers = await shell.shielded(serve(batch, context), context)
             except asyncio.CancelledError:
                 batch.leave()
                 raise

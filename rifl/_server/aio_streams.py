@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 
 from rifl._server.aio import AioShell, send
-from rifl._server.context import CURRENT, AioHandlerContext, Serving
+from rifl._server.context import CURRENT, AioHandlerContext, Serving, caller_leaves
 from rifl._server.handler_results import first_metadata, raised_result, returned_result
 from rifl._server.reply import SentReply
 from rifl.core._serving.admission import admit
@@ -179,7 +179,9 @@ def stream_unary_behavior(
             await requests.buffer()
             answer = await shell.drive(stream.admit(store, policy, requests), context)
             if isinstance(answer, Attempt):
-                status = await shell.shielded(carry_out(answer, stream, requests, context, began))
+                status = await shell.shielded(
+                    carry_out(answer, stream, requests, context, began), context
+                )
             else:
                 status = replies.status(method, call, answer, began)
         except RiflError as refusal:
@@ -305,13 +307,18 @@ def unary_stream_behavior(
                 outlet = _Outlet(responses)
                 inner = _Context(context, answer, serving)
                 work = asyncio.ensure_future(
-                    shell.shielded(carry_out(inner, responses, outlet, request, call, began))
+                    shell.shielded(
+                        carry_out(inner, responses, outlet, request, call, began), context
+                    )
                 )
                 try:
                     await outlet.send_all(context, lambda: first_metadata(inner))
                 finally:
                     if not responses.here:
                         call.gone = True
+                        if not work.done():
+                            # Before this task ends, and so before ``work`` finds out.
+                            caller_leaves(context)
                         work.cancel()
                 status = await work
                 opened = outlet.opened

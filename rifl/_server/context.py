@@ -9,6 +9,7 @@ caller leaves: a retry can claim its answer (``rifl.caller_gone`` tells of the t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import threading
 from collections.abc import Callable, Iterable
@@ -42,6 +43,53 @@ class Serving:
         if (transactions := self.store.transactions) is None:
             raise WrongDatabase("the store has no transactions that records can be part of")
         return transactions
+
+
+class _LeftCaller:
+    """What gRPC's context told of a caller before it left."""
+
+    __slots__ = ("_address", "_auth", "_identities", "_key", "context")
+
+    def __init__(self, context: Any) -> None:
+        # Kept, so that no other context has its id meanwhile.
+        self.context = context
+        self._address = context.peer()
+        self._identities = context.peer_identities()
+        self._key = context.peer_identity_key()
+        self._auth = context.auth_context()
+
+    def peer(self) -> str:
+        return self._address  # type: ignore[no-any-return]
+
+    def peer_identities(self) -> Iterable[bytes] | None:
+        return self._identities  # type: ignore[no-any-return]
+
+    def peer_identity_key(self) -> str | None:
+        return self._key  # type: ignore[no-any-return]
+
+    def auth_context(self) -> Any:
+        return self._auth
+
+
+# By the id of gRPC's context.
+_left: dict[int, _LeftCaller] = {}
+
+
+def caller_leaves(context: Any) -> None:
+    """Keep what an event loop's call tells of its caller, before gRPC's task of it ends.
+
+    Its handler goes on, and may ask. gRPC frees a call that has ended, and a question about it
+    then kills the process. ``forget_caller`` follows when the handler has ended.
+    """
+    if id(context) not in _left:
+        # A context that an interceptor made may not tell; then nothing of it is gRPC's.
+        with contextlib.suppress(Exception):
+            _left[id(context)] = _LeftCaller(context)
+
+
+def forget_caller(context: Any) -> None:
+    """Keep what ``caller_leaves`` keeps no longer."""
+    _left.pop(id(context), None)
 
 
 class Noted:
@@ -110,20 +158,23 @@ class Noted:
 
     def peer(self) -> str:
         """Return the caller's address."""
-        peer: str = self._inner.peer()
+        peer: str = self._caller().peer()
         return peer
 
     def peer_identities(self) -> Iterable[bytes] | None:
         """Return the authenticated identities, None if there are none."""
-        return self._inner.peer_identities()  # type: ignore[no-any-return]
+        return self._caller().peer_identities()  # type: ignore[no-any-return]
 
     def peer_identity_key(self) -> str | None:
         """Return the name of the property the identities are from."""
-        return self._inner.peer_identity_key()  # type: ignore[no-any-return]
+        return self._caller().peer_identity_key()  # type: ignore[no-any-return]
 
     def auth_context(self) -> Any:
         """Return the channel's authentication properties."""
-        return self._inner.auth_context()
+        return self._caller().auth_context()
+
+    def _caller(self) -> Any:
+        return _left.get(id(self._inner), self._inner)
 
     def time_remaining(self) -> float:
         """Return the seconds left of the caller's deadline."""

@@ -101,7 +101,7 @@ def aio_resolve(engine: CallEngine, shell: aio.AioShell) -> Any:
         try:
             call = resolution_call(engine, request, context)
             work = shell.drive(resolve(engine.store, call, RESOLUTION), context)
-            return resolution_reply(await shell.shielded(work)).SerializeToString()
+            return resolution_reply(await shell.shielded(work, context)).SerializeToString()
         except RiflError as error:
             return await aio.send(context, refused(error))
 
