@@ -30,7 +30,7 @@ from sharedlog._core.errors import InvalidRequest, LogUnavailable, NotAllowed
     ],
 )
 def test_an_act_is_told_when_it_has_ended(error: Any, outcome: str) -> None:
-    """And what it ended with goes on (38.11)."""
+    """And what it ended with goes on (DESIGN §9)."""
     ends: Any = nullcontext() if error is None else pytest.raises(type(error))
     with structlog.testing.capture_logs() as told, ends, acting("trim", "log", "ops"):
         assert told == []

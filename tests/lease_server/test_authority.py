@@ -224,7 +224,7 @@ def test_a_caller_s_leases_are_bounded_by_all_alone_where_that_is_asked_for(stor
 
 
 def test_a_restart_does_not_forget_whose_leases_are_held(open_storage, clock):
-    """Whoever has its share has it after a restart, until its leases are over (§5, §9)."""
+    """A caller's share counts after a restart, until its leases expire (§5, §9)."""
 
     def start():
         return LeaseAuthority(open_storage(), term_s=60.0, clock=clock, max_clients_per_caller=2)

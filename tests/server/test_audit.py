@@ -39,7 +39,7 @@ NO_PEER = Denied("certificate", "missing")
 
 
 def test_of_an_address_the_first_tenth_and_hundredth_refusal_are_told() -> None:
-    """And so on; after ten minutes it is counted anew (38.11)."""
+    """And so on; after ten minutes it is counted anew (DESIGN §9)."""
     times = RefusalTimes()
     told = [times.note(WRONG, "10.0.0.7", 5.0)[1] for _ in range(1234)]
     assert [each for each in told if each] == [1, 10, 100, 1000]
@@ -50,7 +50,7 @@ def test_of_an_address_the_first_tenth_and_hundredth_refusal_are_told() -> None:
 
 
 def test_however_many_addresses_there_are_few_are_remembered_and_told() -> None:
-    """Those beyond the bound count together, and the ones before are still told apart (38.11)."""
+    """Addresses beyond the bound count together, and earlier ones stay apart (DESIGN §9)."""
     times = RefusalTimes()
     told = [times.note(WRONG, f"10.{each}", 0.0) for each in range(100_000)]
     assert len(times) == MOST + 1
@@ -166,7 +166,7 @@ def _doors(kind: str, url: str) -> Iterator[_Doors]:
 def test_wrong_tokens_and_secrets_are_counted_and_told_with_the_address(
     kind: str, tmp_path: Path
 ) -> None:
-    """Of calls, of outcomes, of leases and of sessions; no metric has an address (38.11)."""
+    """Of calls, of outcomes, of leases and of sessions; no metric has an address (DESIGN §9)."""
     with _doors(kind, f"sqlite:///{tmp_path / 's.db'}") as doors:
         grant = doors.leases.Grant(leases.GrantRequest(), timeout=30)
         bad = grant.token[:-1] + bytes([grant.token[-1] ^ 1])
@@ -207,7 +207,7 @@ def test_wrong_tokens_and_secrets_are_counted_and_told_with_the_address(
 
 @pytest.mark.parametrize("kind", ["sync", "aio"])
 def test_refusals_that_are_answered_among_others_count_each(kind: str, tmp_path: Path) -> None:
-    """Leases that are renewed together, and streams of heartbeats (38.11)."""
+    """Leases that are renewed together, and streams of heartbeats (DESIGN §9)."""
     with _doors(kind, f"sqlite:///{tmp_path / 's.db'}") as doors:
         grant = doors.leases.Grant(leases.GrantRequest(), timeout=30)
         request = leases.RenewRequest(client_id=grant.client_id, token=grant.token)
@@ -225,7 +225,7 @@ def test_refusals_that_are_answered_among_others_count_each(kind: str, tmp_path:
 
 
 def test_what_an_operator_does_in_a_servers_process_is_told(tmp_path: Path) -> None:
-    """A new secret, and the end of a session: who, what, and how it ended (38.11)."""
+    """A new secret, and the end of a session: who, what, and how it ended (DESIGN §9)."""
     with rifl.Deduplicator(f"sqlite:///{tmp_path / 's.db'}") as dedup:
         with structlog.testing.capture_logs() as told:
             dedup.rotate_secret()
@@ -251,7 +251,7 @@ def test_what_an_operator_does_in_a_servers_process_is_told(tmp_path: Path) -> N
 def test_why_a_caller_may_open_no_session_is_kept(
     sessions_from: Any, names: Any, secret: bytes, denied: tuple[str, str]
 ) -> None:
-    """In the words of the metric (38.11)."""
+    """In the words of the metric (DESIGN §9)."""
     caller, openers = _Certified(names), SessionOpeners(sessions_from)
     with pytest.raises(NotYours) as error:
         openers.shown(secret, "job", peer_of(caller))
@@ -302,7 +302,7 @@ class _Books:
 def test_a_settlement_is_told_with_who_made_it(
     error: Exception | None, outcomes: list[str]
 ) -> None:
-    """If something may have been done (38.11)."""
+    """If something may have been done (DESIGN §9)."""
     books: Any = _Books(error)
     ends: Any = nullcontext() if error is None else pytest.raises(type(error))
     with structlog.testing.capture_logs() as told, ends:
@@ -316,7 +316,7 @@ def test_a_settlement_is_told_with_who_made_it(
 def test_what_a_command_does_to_a_store_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Once it was done: not if it only warns (38.11)."""
+    """Once it was done: not if it only warns (DESIGN §9)."""
     url = f"sqlite:///{tmp_path / 's.db'}"
     rifl.Deduplicator(url).close()
     with structlog.testing.capture_logs() as told:

@@ -1,4 +1,4 @@
-"""Each service of ours counts a request before it parses it, from every caller (DESIGN §9)."""
+"""Every service of rifl counts a request's fields before it parses them (DESIGN §9)."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_a_session_that_was_never_used_goes_with_its_name(dedup: Any) -> None:
         leases.heartbeat(renewed.client_id, renewed.token)
         return "unused" not in swept(dedup)
 
-    until(gone, "the name that nobody used is free")
+    until(gone, "the unused name is free")
     assert names(dedup) >= {"used", "closed", "renewed"}
     with pytest.raises(LeaseExpired):
         leases.heartbeat(unused.client_id, unused.token)
@@ -120,7 +120,7 @@ def test_redis_stopped_between_an_unused_session_and_its_name(
             assert "unused" in names(dedup)
             with pytest.raises(LeaseExpired):
                 leases.heartbeat(unused.client_id, unused.token)
-        until(lambda: "unused" not in swept(dedup), "the name that nobody used is free")
+        until(lambda: "unused" not in swept(dedup), "the unused name is free")
 
 
 def test_sessions_nobody_uses_do_not_keep_others_out_for_long() -> None:
@@ -165,5 +165,5 @@ def test_a_session_whose_first_call_was_running_at_a_crash_is_kept(tmp_path: Pat
                 shutil.copy(file, copy / file.name)
         dedup._store.abandon(decision.attempt)
     with opened(f"sqlite:///{copy / 's.db'}") as dedup:
-        until(lambda: "unused" not in swept(dedup), "the name that nobody used is free")
+        until(lambda: "unused" not in swept(dedup), "the unused name is free")
         assert dedup._authority.open_session("used").client_id == used

@@ -297,7 +297,7 @@ class EndHolds(OfMessage, of=f"{LOG}/EndHolds"):
 
 
 class Trim(AtLog, of=f"{LOG}/Trim"):
-    """What nobody needs any more is removed."""
+    """Rows that are no longer needed are removed."""
 
     def __init__(self, door: Door, role: str) -> None:
         super().__init__(door, role)

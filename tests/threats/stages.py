@@ -49,7 +49,7 @@ _LEASE_TERM_S = 20.0
 
 
 class Stage:
-    """One server. ``serves``: its services of ours, and gRPC's own."""
+    """One server. ``serves``: rifl's services at it, and gRPC's own."""
 
     def __init__(self, name: str, serves: set[str], ports: Ports) -> None:
         self.name = name

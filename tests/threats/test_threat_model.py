@@ -63,7 +63,7 @@ def may(who: str, transport: Transport) -> set[str]:
 
 
 def methods_of_ours() -> set[str]:
-    """Every RPC of every proto of ours, as ``package.Service/Method``."""
+    """Every RPC of rifl's protos, as ``package.Service/Method``."""
     found = set()
     for file in sorted((ROOT / "proto").rglob("*.proto")):
         module = ".".join(file.relative_to(ROOT / "proto").with_suffix("").parts) + "_pb2"
@@ -76,7 +76,7 @@ def methods_of_ours() -> set[str]:
 
 
 def test_every_rpc_has_a_row_and_every_row_an_rpc() -> None:
-    """A new RPC of any service of ours fails here until it has both (DESIGN §9)."""
+    """A new RPC of rifl's services fails here until it has both (DESIGN §9)."""
     tried = {case.rpc for case in CASES.values() if "/" in case.rpc}
     assert {each for each in tried if not each.startswith("grpc.")} == methods_of_ours()
     assert set(rows()) == set(CASES)

@@ -57,7 +57,7 @@ def refused() -> Iterator[None]:
 
 
 def test_changes_of_a_group_are_told_and_who_may_not_make_them() -> None:
-    """By whom, which, and how it ended; the metric is among those of calls (38.11)."""
+    """By whom, which, and how it ended; the metric is among those of calls (DESIGN §9)."""
     registry = CollectorRegistry()
     observer = PrometheusGroupObserver(registry)
     with (
@@ -119,7 +119,7 @@ class _Group:
 
 
 async def test_a_group_on_an_event_loop_tells_the_same() -> None:
-    """Where its answers come from threads (38.11)."""
+    """Where its answers come from threads (DESIGN §9)."""
     audit = CallerAudit()
     server = grpc.aio.server()
     group: Any = _Group()
@@ -143,7 +143,7 @@ async def test_a_group_on_an_event_loop_tells_the_same() -> None:
 
 
 async def test_a_witness_tells_of_strangers() -> None:
-    """Of no group token, and of wrong tokens of callers, alone and among others (38.11)."""
+    """Of no group token, and of wrong tokens of callers, alone and among others (DESIGN §9)."""
     table, registry = WitnessTable(), CollectorRegistry()
     witness = WitnessHandlers(table)
     witness.start(start_bytes())

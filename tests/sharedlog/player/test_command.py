@@ -270,7 +270,7 @@ def test_a_target_takes_a_log_anew(house, log, sharedlog_command):
 
 
 def test_what_a_player_removes_is_told(house, log, sharedlog_command):
-    """The holds of an index that is over (38.11)."""
+    """The holds of an index that is over (DESIGN §9)."""
     fake = house.target()
     player = house.player(declared(fake))
     publish(log, 2)

@@ -89,7 +89,7 @@ def doors():
 
 
 def test_tokens_and_rights_that_are_missing_are_counted_and_told(doors):
-    """Each with the address, which is no label (38.11)."""
+    """Each with the address, which is no label (DESIGN §9)."""
     for _ in range(100):
         doors.refused("a guess", "ListStreams", pb.ListStreamsRequest())
     assert doors.counted("log_token", "wrong") == 100
@@ -126,7 +126,7 @@ def test_tokens_and_rights_that_are_missing_are_counted_and_told(doors):
 
 
 def test_what_operators_do_is_told_with_their_name(doors):
-    """Who, what, to what, and how it ended; what reads is not told (38.11)."""
+    """Who, what, to what, and how it ended; what reads is not told (DESIGN §9)."""
     doors.log._run(take("me", {"s/0": BEGINNING}, doors.log.incarnation, 1, 1))
     with doors.log.producer("relay").transaction(seq=1, follows=0) as transaction:
         transaction.publish("s", "a")
@@ -151,7 +151,7 @@ def test_what_operators_do_is_told_with_their_name(doors):
 
 
 def test_an_act_that_is_refused_is_told_and_seldom(doors):
-    """By the name of the caller's token (38.11)."""
+    """By the name of the caller's token (DESIGN §9)."""
     for _ in range(12):
         doors.refused("shop", "Trim", pb.TrimRequest())
     doors.refused("shop", "EndHolds", pb.EndHoldsRequest(name="me"))
@@ -163,7 +163,7 @@ def test_an_act_that_is_refused_is_told_and_seldom(doors):
 
 
 def test_what_a_player_removes_and_is_ordered_is_told(doors):
-    """Its holds and rows, whoever's they are; not its sign of life (38.11)."""
+    """What a player removes is told: holds and rows, not its sign of life (DESIGN §9)."""
     hold, told = hold_name("shop", "mail", 0), row_key("shop", "told", "mail")
     wish = row_key("shop", "wish", "mail")
     doors.log._run(take(hold, {"s/0": BEGINNING}, doors.log.incarnation, 1, 1))
@@ -204,7 +204,7 @@ def test_what_a_player_removes_and_is_ordered_is_told(doors):
 
 
 def test_a_command_tells_what_it_did_to_a_log_of_its_own(tmp_path, capsys):
-    """What a served log's server tells is not told twice (38.11)."""
+    """What a served log's server tells is not told twice (DESIGN §9)."""
     url = f"sqlite:///{tmp_path / 'log.db'}"
     with sharedlog.create(url) as log:
         log.stream("s", 1)

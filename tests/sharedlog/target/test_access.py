@@ -58,7 +58,7 @@ def test_an_empty_token_is_refused(tokens):
     ],
 )
 def test_why_a_player_is_refused_is_told(names, shown, denied):
-    """By the token if it shows one, else by its certificate (38.11)."""
+    """By the token if it shows one, else by its certificate (DESIGN §9)."""
     player = _Player(shown, names)
     with pytest.raises(NotAllowed) as error:
         PlayerAccess(NEW, ["dns:shop"]).check(player)
@@ -66,7 +66,7 @@ def test_why_a_player_is_refused_is_told(names, shown, denied):
 
 
 def test_a_player_without_a_certificate_is_told_that_it_needs_one():
-    """Where no token would do (38.11)."""
+    """Where no token would do (DESIGN §9)."""
     with pytest.raises(NotAllowed) as error:
         PlayerAccess(None, ["dns:shop"]).check(_Player(None))
     assert error.value.denied == ("certificate", "missing")

@@ -26,7 +26,7 @@ def _refused(call: Callable[[], Any]) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_wrong_tokens_of_players_are_counted_and_told(kind: str, tmp_path: Path) -> None:
-    """With the address, in the metrics of the server's calls (38.11)."""
+    """With the address, in the metrics of the server's calls (DESIGN §9)."""
     registry = CollectorRegistry()
     shop = Shop(tmp_path / "store.db")
     observer = PrometheusObserver(registry)
