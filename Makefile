@@ -41,10 +41,10 @@ CACHE := $(or $(XDG_CACHE_HOME),$(if $(HOME),$(HOME)/.cache,$(abspath $(VENV))))
 PROTOS := $(shell find proto -name '*.proto' | sort)
 EXAMPLE_PROTOS := $(shell find examples -name '*.proto' | sort)
 
-.PHONY: help package redis-server demo demo-picture demo-curp demo-log demo-deliver demo-payments demo-pipeline demo-nexmark demo-spark bench-scale bench-spark bench-spark-keys bench-curp bench-log bench-deliver bench-consume bench-nexmark postgresql mariadb java browser kafka spark-kafka toxiproxy etcd proxies test test-browser test-libraries test-long test-pyspark test-pythons lint types generate check-generated bench chaos chaos-long chaos-coverage mutations chaos-faults chaos-faults-all model house reference docs spin debootstrap clean
+.PHONY: help package redis-server demo demo-picture demo-curp demo-log demo-deliver demo-payments demo-pipeline demo-nexmark demo-spark bench-scale bench-overload bench-spark bench-spark-keys bench-curp bench-log bench-deliver bench-consume bench-nexmark postgresql mariadb java browser kafka spark-kafka toxiproxy etcd proxies test test-browser test-libraries test-long test-pyspark test-pythons lint types generate check-generated bench chaos chaos-long chaos-coverage mutations chaos-faults chaos-faults-all model house reference docs spin debootstrap clean
 
 help:
-	@echo "make demo | demo-picture | demo-curp | demo-log | demo-deliver | demo-payments | demo-pipeline | demo-nexmark | demo-spark | toxiproxy | etcd | package | test | test-browser | test-libraries | test-long | test-pyspark | test-pythons | mutations | chaos | chaos-long | chaos-coverage | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-spark | bench-spark-keys | bench-curp | bench-log | bench-deliver | bench-consume | bench-nexmark | house | reference | docs | clean"
+	@echo "make demo | demo-picture | demo-curp | demo-log | demo-deliver | demo-payments | demo-pipeline | demo-nexmark | demo-spark | toxiproxy | etcd | package | test | test-browser | test-libraries | test-long | test-pyspark | test-pythons | mutations | chaos | chaos-long | chaos-coverage | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-overload | bench-spark | bench-spark-keys | bench-curp | bench-log | bench-deliver | bench-consume | bench-nexmark | house | reference | docs | clean"
 
 # Stages: each adds an extra of pyproject.toml to $(VENV). The sizes are those of $(VENV) with
 # that stage alone, Python's own included.
@@ -364,6 +364,11 @@ bench: $(BENCH_INSTALLED) postgresql redis-server
 # How much one server holds: clients, leases, records at its start.
 bench-scale: $(BENCH_INSTALLED)
 	@$(BENCH_PYTHON) -m benchmarks.scale $(BENCH_FLAGS)
+
+# Goodput, arrivals and runs too late under each trigger, beside bare gRPC; about 80 minutes.
+# BENCH_FLAGS="--only 'load doubled' --flavor aio" is a part of it.
+bench-overload: $(BENCH_INSTALLED) postgresql redis-server
+	@$(BENCH_PYTHON) -m benchmarks.overload $(BENCH_FLAGS)
 
 # Every deployment, 400 seeds; any failure replays from its seed. One seed in seven has faults at
 # rare points, in turn (chaos/sim/in_turn.py); a point where a fault must strike, and never did,

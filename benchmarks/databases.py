@@ -40,6 +40,13 @@ class Databases:
                 server.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    @property
+    def redis(self) -> Any:
+        """The Redis of this run, once a side has asked for it."""
+        if self._redis is None:
+            raise RuntimeError("no side has asked for Redis yet")
+        return self._redis
+
     def urls(self, name: str) -> tuple[str, str]:
         """Return URLs of a fresh database: rifl's, and the one for a handler's own use.
 
