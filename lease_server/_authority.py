@@ -105,6 +105,9 @@ class Authority(Protocol):
     def is_session(self, client_id: int) -> bool:
         """Whether the id is a named session's: keyed identities only. Also if it ended."""
 
+    def holder(self, client_id: int) -> bytes:
+        """Whom a lease counts for (see ``holder_of``); empty if for none, or a storage knows it."""
+
     def heartbeat(self, client_id: int, token: bytes, peer: bytes = b"") -> bytes:
         """Check and renew; the token to use from now on if the secret was rotated, or b"".
 

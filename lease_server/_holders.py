@@ -9,6 +9,8 @@ from hashlib import blake2b
 from _rifl_ground.portions import MAX_CLIENTS, portion
 from lease_server._errors import TooManyClients
 
+# What no address begins with.
+_PEER = b"\0"
 _PEER_BYTES = 16
 _SOURCE_BYTES = 64
 
@@ -20,8 +22,15 @@ def holder_of(peer: bytes, source: str) -> bytes:
     counts for no caller.
     """
     if peer:
-        return blake2b(peer, digest_size=_PEER_BYTES).digest()
+        return _PEER + blake2b(peer, digest_size=_PEER_BYTES).digest()
     return source.encode()[:_SOURCE_BYTES]
+
+
+def name_of(holder: bytes) -> str:
+    """Return how a refusal names whom a lease counts for."""
+    if holder.startswith(_PEER):
+        return "this certificate"
+    return holder.decode(errors="replace") or "an unknown address"
 
 
 class Room(enum.Enum):

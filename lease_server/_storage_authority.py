@@ -265,6 +265,11 @@ class StorageAuthority(abc.ABC, Generic[_Storage]):
     def is_session(self, client_id: int) -> bool:
         """Whether the id is a named session's: keyed identities only. Also if it ended."""
 
+    def holder(self, client_id: int) -> bytes:
+        """Whom a lease counts for, of those that the table holds."""
+        with self._lock:
+            return self._table.holder(client_id)
+
     @abc.abstractmethod
     def _beat(self, client_id: int) -> Standing:
         """Renew a lease, or a session that was not used; what the id was found to be."""

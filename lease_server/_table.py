@@ -157,6 +157,11 @@ class LeaseTable:
         found = self._held_by.get(holder)
         return 0 if found is None else found.ids
 
+    def holder(self, client_id: int) -> bytes:
+        """Whom an id counts for; empty: for no holder."""
+        found = self._holders.get(client_id)
+        return b"" if found is None else found.name
+
     def renew(self, client_id: int, now: float) -> bool:
         """Extend a lease to at least ``now`` plus one term; True if it is alive.
 

@@ -23,7 +23,9 @@ from rifl._stores.shared.requests import (
     FinishUnclaimed,
     Found,
     Look,
+    LookAtClient,
     RecordUnclaimed,
+    SeenClient,
     TakeBack,
 )
 from rifl.core._serving.namespace import is_namespace
@@ -118,6 +120,12 @@ class SharedData:
             return self._claim(request)
         if isinstance(request, CountBeat):
             return self._beat(request)
+        if isinstance(request, LookAtClient):
+            client = self.clients.get(request.client_id)
+            if client is None:
+                return None
+            known = client.acknowledged
+            return SeenClient(b"", known.first_incomplete, known.ranges())
         if isinstance(request, TakeBack):
             self._end(Abandon(request.call, request.token))
             return self._clock()

@@ -82,8 +82,9 @@ class ClientKept(NamedTuple):
 class _StateLeases:
     """Whom the log knows; on a leader, who is alive is for its lease server to say."""
 
-    def __init__(self, sessions: dict[int, SessionPut]) -> None:
+    def __init__(self, sessions: dict[int, SessionPut], holders: dict[int, bytes]) -> None:
         self._sessions = sessions
+        self._holders = holders
         self.leader: Leases | None = None
 
     def renew(self, client_id: int, now: float) -> bool:
@@ -93,6 +94,9 @@ class _StateLeases:
         if self.leader is not None:
             return self.leader.is_session(client_id)
         return client_id in self._sessions
+
+    def holder(self, client_id: int) -> bytes:
+        return self._holders.get(client_id, b"")
 
 
 class GroupState:
@@ -117,8 +121,10 @@ class GroupState:
         self, *, window: int = DEFAULT_WINDOW, key_bounds: KeyBounds | None = None
     ) -> None:
         self.sessions: dict[int, SessionPut] = {}
-        self._leases = _StateLeases(self.sessions)
-        self.table = ClientTable(self._leases, window=window, key_bounds=key_bounds)
+        # Whom the leases of clients count for.
+        self.holders: dict[int, bytes] = {}
+        self.leases = _StateLeases(self.sessions, self.holders)
+        self.table = ClientTable(self.leases, window=window, key_bounds=key_bounds)
         self.applied = 0
         self.last_id = 0
         # The active application version.
@@ -126,14 +132,12 @@ class GroupState:
         self.secrets: tuple[tuple[int, bytes], ...] = ()
         # Clients and sessions with operations in the log.
         self.clients: set[int] = set()
-        # Whom the leases of clients count for.
-        self.holders: dict[int, bytes] = {}
         # LSNs of which entries behind the last snapshot say that they are left out.
         self.left_out: set[int] = set()
 
     def lead(self, leases: Leases | None) -> None:
         """Let a lease server say from now on which clients are alive; None: no server says."""
-        self._leases.leader = leases
+        self.leases.leader = leases
 
     def commit(
         self,

@@ -97,6 +97,10 @@ class GroupAuthority:
         """See ``Authority``."""
         return self.current.is_session(client_id)
 
+    def holder(self, client_id: int) -> bytes:
+        """See ``Authority``."""
+        return self.current.holder(client_id)
+
     def heartbeat(self, client_id: int, token: bytes, peer: bytes = b"") -> bytes:
         """See ``Authority``."""
         if not self._takes_calls():

@@ -135,7 +135,9 @@ class GroupStore(EmbeddedStore):
         self._window = bounds.window
         self._key_bounds = key_bounds
         # Judged by the leader, for new calls: nothing of it is in the log.
-        self.held.bound(bounds, key_bounds or KeyBounds())
+        self.held.bound(
+            bounds, key_bounds or KeyBounds(), lambda client_id: self.state.leases.holder(client_id)
+        )
         self._use(self.new_state())
 
     @property

@@ -73,7 +73,6 @@ class CallEngine:
         self.replies = Replies(observer)
         # Of calls, and of our own services on the same servers.
         self.audit = CallerAudit(None if observer is None else observer.caller_refused)
-        store.held.caller_of = self.caller_of
         # How many duplicates wait, one entry for each shell.
         self.waiting: list[Callable[[], int]] = []
         self.keys_from = keys_from
@@ -118,17 +117,10 @@ class CallEngine:
                 self.authenticate(call, context)
             elif not self._known.knows(call, secrets):
                 self.authenticate(call, context)
-                self._known.note(call, header, secrets, call.peer)
+                self._known.note(call, header, secrets)
         if retried and call.attempt == 1:
             call.retried_by_grpc = True
         return call
-
-    def caller_of(self, call: Call) -> bytes | str:
-        """Return the call's peer, or the address of a keyed call without one; empty: not known.
-
-        gRPC is not asked where the call is from: on one that has ended that can kill the process.
-        """
-        return self._known.caller(call) or call.peer or call.source
 
     def _arrive_hidden(
         self, method: str, request: bytes, context: Any, read: Callable[[bytes], Any] | None = None

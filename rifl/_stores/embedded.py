@@ -85,7 +85,7 @@ class EmbeddedStore:
         key_bounds: KeyBounds | None = None,
     ) -> None:
         """Be ready for calls, decided by ``leases`` and timed by ``clock``."""
-        self.held.bound(bounds, key_bounds or KeyBounds())
+        self.held.bound(bounds, key_bounds or KeyBounds(), leases.holder)
         self._table = ClientTable(
             leases,
             window=bounds.window,

@@ -8,27 +8,23 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
+from lease_server._holders import name_of
 from rifl.core._serving.answer import LARGE_BYTES
 from rifl.core._serving.bounds import Bounds, KeyBounds
 from rifl.core._serving.client_entry import Attempt
+from rifl.core._serving.later import Later
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import WindowExceeded
 
-# So often is it looked, at most, which clients are idle.
-_LOOK_S = 1.0
-# A peer, or an address. Those of which neither is known have no share of their own.
-_Caller = bytes | str
-
 
 class _OfClient:
-    __slots__ = ("bytes", "caller", "sizes", "touched")
+    __slots__ = ("bytes", "holder", "sizes")
 
-    def __init__(self, caller: _Caller) -> None:
-        # Who took the first of them: the client's later calls may come from elsewhere.
-        self.caller = caller
+    def __init__(self, holder: bytes) -> None:
+        # Whom its lease counts for, wherever its calls come from.
+        self.holder = holder
         self.sizes: dict[int, int] = {}
         self.bytes = 0
-        self.touched = 0.0
 
 
 class _OfSource:
@@ -43,11 +39,9 @@ class _OfSource:
 class HeldAnswers:
     """Counts, in this process and since it started, large answers that are kept.
 
-    A caller has those of all its clients, of which each counts for the caller of its first. A
-    client's go when its header acknowledges them, or when it is dropped; a store that does not
-    tell who was dropped gives ``idle_s``, after which a client that made no call is not counted
-    any more. A source's go with their retention. Thread-safe; nothing is counted, and no lock
-    is taken, while all answers of sequenced calls are small.
+    A client's count for the holder of its lease, and go when its header acknowledges them, or
+    when it is dropped. A source's go with their retention. Thread-safe; nothing is counted, and
+    no lock is taken, while all answers of sequenced calls are small.
     """
 
     def __init__(
@@ -56,59 +50,68 @@ class HeldAnswers:
         key_bounds: KeyBounds | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
-        idle_s: float = math.inf,
+        holder: Callable[[int], bytes] = lambda client_id: b"",
     ) -> None:
+        """``holder``: whom a lease counts for; empty if for no caller."""
         self.active = False
-        self._bounds = bounds or Bounds()
-        self._key_bounds = key_bounds or KeyBounds()
         self._clock = clock
-        self._idle_s = idle_s
         self._lock = threading.Lock()
         self._clients: dict[int, _OfClient] = {}
         self._sources: dict[str, _OfSource] = {}
-        self._callers: dict[_Caller, int] = {}
+        # Of holders, but the one that is not known.
+        self._held_by: dict[bytes, int] = {}
         self._total = 0
-        self._looked_at = -math.inf
-        # Who made a call; the engine knows.
-        self.caller_of: Callable[[Call], _Caller] = lambda call: call.peer or call.source
+        self.bound(bounds or Bounds(), key_bounds or KeyBounds(), holder)
 
     @property
     def total(self) -> int:
         """Bytes of the answers of sequenced calls that are counted."""
         return self._total
 
-    def bound(self, bounds: Bounds, key_bounds: KeyBounds) -> None:
+    def bound(
+        self, bounds: Bounds, key_bounds: KeyBounds, holder: Callable[[int], bytes] | None = None
+    ) -> None:
         """Judge by these from now on; before calls are served."""
         self._bounds, self._key_bounds = bounds, key_bounds
+        if holder is not None:
+            self._holder = holder
+
+    def ask(self, attempt: Attempt) -> Later | None:
+        """Find out whom the client's lease counts for, where that takes a wait."""
+        return None
 
     def admit(self, attempt: Attempt) -> None:
         """Raise ``WindowExceeded`` for a new call whose answer would have no room."""
-        call, now = attempt.call, self._clock()
-        caller = self.caller_of(call)
+        call = attempt.call
+        if call.key is not None:
+            if call.source:
+                with self._lock:
+                    self._admit_source(call.source, self._clock())
+            return
+        holder = self._holder(call.client_id)
+        bounds = self._bounds
         with self._lock:
-            if call.key is not None:
-                if call.source:
-                    self._admit_source(call.source, now)
-                return
             held = self._clients.get(call.client_id)
             if held is not None:
-                held.touched, caller = now, held.caller
-                self._acknowledge(held, call)
-                if held.bytes >= self._bounds.max_answer_bytes:
+                holder = held.holder
+                self._acknowledge(call.client_id, held, *self.acknowledged(call))
+                if held.bytes >= bounds.max_answer_bytes:
                     raise WindowExceeded(
-                        f"{held.bytes} bytes of answers to the client are unacknowledged"
+                        f"yours: the client has {held.bytes} bytes of answers that it has not "
+                        f"acknowledged, and may have {bounds.max_answer_bytes} (max_answer_bytes)"
                     )
-            if self._is_over(caller):
-                self._forget_idle(now)
-            if self._takes_its_share(caller):
+            of_one = self._held_by.get(holder, 0)
+            if 0 < bounds.caller_answer_bytes <= of_one:
                 raise WindowExceeded(
-                    f"{self._callers[caller]} bytes of answers to clients of {_named(caller)} are "
-                    "unacknowledged, and one caller may take "
-                    f"{self._bounds.caller_answer_bytes} (max_answer_bytes_per_caller)"
+                    f"yours: clients of {name_of(holder)} have {of_one} bytes of answers that they "
+                    "have not acknowledged, and one caller may have "
+                    f"{bounds.caller_answer_bytes} (max_answer_bytes_per_caller)"
                 )
-            if self._total >= self._bounds.max_total_answer_bytes:
+            if self._total >= bounds.max_total_answer_bytes:
                 raise WindowExceeded(
-                    f"{self._total} bytes of answers to all clients are unacknowledged"
+                    f"others': all clients have {self._total} bytes of answers that they have not "
+                    f"acknowledged, and may have {bounds.max_total_answer_bytes} "
+                    "(max_total_answer_bytes)"
                 )
 
     def note(self, attempt: Attempt, size: int) -> None:
@@ -116,17 +119,16 @@ class HeldAnswers:
         call = attempt.call
         if size < LARGE_BYTES if call.key is None else not call.source:
             return
-        now = self._clock()
-        caller = self.caller_of(call)
+        if call.key is not None:
+            with self._lock:
+                self._note_source(attempt, size + len(call.key), self._clock())
+            return
+        holder = self._holder(call.client_id)
         with self._lock:
-            if call.key is not None:
-                self._note_source(attempt, size + len(call.key), now)
-                return
             self.active = True
             held = self._clients.get(call.client_id)
             if held is None:
-                held = self._clients[call.client_id] = _OfClient(caller)
-            held.touched = now
+                held = self._clients[call.client_id] = _OfClient(holder)
             added = size - held.sizes.get(call.seq, 0)  # type: ignore[arg-type]  # it has no key
             held.sizes[call.seq] = size  # type: ignore[index]
             self._add(held, added)
@@ -140,7 +142,7 @@ class HeldAnswers:
         with self._lock:
             self._clients.clear()
             self._sources.clear()
-            self._callers.clear()
+            self._held_by.clear()
             self._total, self.active = 0, False
 
     def drop(self, client_ids: Iterable[int]) -> None:
@@ -151,8 +153,9 @@ class HeldAnswers:
             for client_id in client_ids:
                 self._drop(client_id)
 
-    def _acknowledge(self, held: _OfClient, call: Call) -> None:
-        first, ranges = self.acknowledged(call)
+    def _acknowledge(
+        self, client_id: int, held: _OfClient, first: int, ranges: Sequence[tuple[int, int]]
+    ) -> None:
         for seq in [
             seq
             for seq in held.sizes
@@ -160,7 +163,7 @@ class HeldAnswers:
         ]:
             self._add(held, -held.sizes.pop(seq))
         if not held.sizes:
-            self._drop(call.client_id)
+            self._drop(client_id)
 
     def _drop(self, client_id: int) -> None:
         held = self._clients.pop(client_id, None)
@@ -171,27 +174,13 @@ class HeldAnswers:
     def _add(self, held: _OfClient, size: int) -> None:
         held.bytes += size
         self._total += size
-        left = self._callers.get(held.caller, 0) + size
-        if left:
-            self._callers[held.caller] = left
-        else:
-            self._callers.pop(held.caller, None)
-
-    def _takes_its_share(self, caller: _Caller) -> bool:
-        share = self._bounds.caller_answer_bytes
-        return bool(caller) and 0 < share <= self._callers.get(caller, 0)
-
-    def _is_over(self, caller: _Caller) -> bool:
-        full = self._total >= self._bounds.max_total_answer_bytes
-        return full or self._takes_its_share(caller)
-
-    def _forget_idle(self, now: float) -> None:
-        if self._idle_s == math.inf or now < self._looked_at + _LOOK_S:
+        if not held.holder:
             return
-        self._looked_at = now
-        for client_id, held in list(self._clients.items()):
-            if now - held.touched >= self._idle_s:
-                self._drop(client_id)
+        left = self._held_by.get(held.holder, 0) + size
+        if left:
+            self._held_by[held.holder] = left
+        else:
+            self._held_by.pop(held.holder, None)
 
     def _note_source(self, attempt: Attempt, size: int, now: float) -> None:
         retention_s = self._key_bounds.retained_s(attempt.policy.retention_s)
@@ -214,7 +203,3 @@ class HeldAnswers:
             raise WindowExceeded(
                 f"{len(kept.kept)} keys with {kept.bytes} bytes are recorded for this address"
             )
-
-
-def _named(caller: _Caller) -> str:
-    return "this certificate" if isinstance(caller, bytes) else caller or "an unknown address"

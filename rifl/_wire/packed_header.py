@@ -161,7 +161,6 @@ class _Client:
     """A client whose token was found genuine, and while which secrets were valid."""
 
     __slots__ = (
-        "caller",
         "client_id",
         "constants",
         "layouts",
@@ -171,7 +170,7 @@ class _Client:
         "token",
     )
 
-    def __init__(self, call: Call, prefix: bytes, secrets: Any, caller: bytes | str) -> None:
+    def __init__(self, call: Call, prefix: bytes, secrets: Any) -> None:
         self.client_id = call.client_id
         self.token = call.token
         self.max_response_bytes = call.max_response_bytes
@@ -181,7 +180,6 @@ class _Client:
         self.constants = begins, _FIRST, _ATTEMPT_1_TIME, _SEED
         self.layouts = _layouts(len(begins))
         self.secrets = secrets
-        self.caller = caller
 
 
 class KnownClients:
@@ -249,16 +247,8 @@ class KnownClients:
             and client.secrets is secrets
         )
 
-    def caller(self, call: Call) -> bytes | str:
-        """Return who made the first call of a client that is known; else nothing."""
-        client = self._clients.get(call.token)
-        return "" if client is None else client.caller
-
-    def note(self, call: Call, value: bytes, secrets: Any, caller: bytes | str = "") -> None:
-        """Know a client from now on, whose token was verified for anyone who holds it.
-
-        ``caller``: its peer, or its address if it has none.
-        """
+    def note(self, call: Call, value: bytes, secrets: Any) -> None:
+        """Know a client from now on, whose token was verified for anyone who holds it."""
         if call.seq is None or len(call.token) != TOKEN_BYTES or peer_bound(call.token):
             return
         prefix = header_prefix(call.client_id, call.token, call.max_response_bytes, call.store)
@@ -266,4 +256,4 @@ class KnownClients:
             return
         if len(self._clients) >= _MAX_CLIENTS:
             self._clients.clear()
-        self._clients[call.token] = _Client(call, prefix, secrets, caller)
+        self._clients[call.token] = _Client(call, prefix, secrets)

@@ -18,6 +18,7 @@ from rifl._stores.shared.requests import (
     Finished,
     FinishUnclaimed,
     Look,
+    LookAtClient,
     RecordUnclaimed,
     TakeBack,
 )
@@ -85,6 +86,7 @@ class Sequence:
             (30 * self.unclaimed, self._record_unclaimed),
             (3, lambda: self._beat(random.choice(OWNERS), leaving=random.random() < 0.4)),
             (3, lambda: self._lease(random.choice(self.clients))),
+            (3, lambda: self._look(random.choice(self.clients))),
             (2, lambda: self._grant(self._fresh())),
             (2, lambda: self._open(random.choice(("s1", "s2", "s3")))),
             (2, lambda: self._close(random.choice(("s1", "s2", "s4")))),
@@ -258,6 +260,13 @@ class Sequence:
     def _lease(self, client_id: int) -> Step:
         what = self.random.choice(("renew", "release", "renew"))
         return Step(f"{what} {client_id}", lambda subject: getattr(subject.leases, what)(client_id))
+
+    def _look(self, client_id: int) -> Step:
+        def take(subject: Subject) -> Any:
+            seen = subject.backends["a"].ask(LookAtClient(client_id))
+            return None if seen is None else (seen.first_incomplete, list(seen.completed))
+
+        return Step(f"look at {client_id}", take)
 
     def _shown(self) -> tuple[bytes, tuple[bytes, ...]]:
         # Most have the secret that most sessions have.

@@ -35,6 +35,9 @@ class Everybody:
     def is_session(self, client_id: int) -> bool:
         return False
 
+    def holder(self, client_id: int) -> bytes:
+        return b""
+
 
 class Side:
     """A table, and what it said to each step."""

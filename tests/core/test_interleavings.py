@@ -46,6 +46,9 @@ class AlwaysAlive:
     def is_session(self, client_id: int) -> bool:
         return False
 
+    def holder(self, client_id: int) -> bytes:
+        return b""
+
 
 class Due(Later):
     """Something the disk has yet to do; it happens when the scheduler says so."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import grpc
 import pytest
 
 import rifl
+from lease_server._holders import holder_of
 from rifl._stores.held_answers import HeldAnswers
 from rifl.core._serving.bounds import Bounds, KeyBounds
 from rifl.core._serving.client_entry import Attempt
@@ -19,8 +21,10 @@ from rifl.core._shared.call import Call
 from rifl.core._shared.errors import WindowExceeded
 from tests.helpers.raw import RawClient
 from tests.helpers.servers import generic, serve
+from tests.stores.redis.servers import until
 
 _NUMBERS = itertools.count()
+_SHARED = ("redis", "postgresql", "mariadb")
 METHOD = "/p.S/Large"
 _BYTES = 1 << 20
 
@@ -28,6 +32,8 @@ _BYTES = 1 << 20
 @pytest.fixture(params=["memory", "sqlite", "redis", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     name = f"held{next(_NUMBERS)}"
+    if request.param == "mariadb":
+        return str(request.getfixturevalue("shared_mariadb").url(prefix=f"{name}_"))
     if request.param == "redis":
         made: str = request.getfixturevalue("shared_redis").url(namespace=name)
     elif request.param == "postgresql":
@@ -150,7 +156,7 @@ def make(clock: Clock) -> Callable[..., HeldAnswers]:
 
 def arrival(client_id: int, seq: int | None, first: int = 1, **more: Any) -> Attempt:
     call = Call(client_id, b"", seq, more.pop("key", None), first, more.pop("completed", ()))
-    call.source = more.pop("source", "")
+    call.source, call.peer = more.pop("source", ""), more.pop("peer", b"")
     return Attempt(None, call, rifl.MethodPolicy())  # type: ignore[arg-type]  # not looked at
 
 
@@ -176,30 +182,24 @@ def test_what_is_acknowledged_or_dropped_is_not_counted(make: Callable[..., Held
 def test_the_answers_of_all_clients_of_a_caller_are_bounded(
     make: Callable[..., HeldAnswers],
 ) -> None:
-    """Also of one whose calls come from elsewhere later: they count for the first caller (§9)."""
-    held = make(of_one=80_000)
-    callers: dict[int, bytes | str] = {1: "here", 2: "here", 3: b"peer", 4: ""}
-    held.caller_of = lambda call: callers[call.client_id]
+    """Whom a client's lease counts for its answers count for, wherever it calls from (§9)."""
+    holders = {1: b"here", 2: b"here", 3: holder_of(b"peer", ""), 4: b""}
+    held = make(of_one=80_000, holder=lambda client_id: holders[client_id])
     for client_id in (1, 2):
         held.note(arrival(client_id, 1), 40_000)
         # The same answer again, of a retry that ran.
         held.note(arrival(client_id, 1), 40_000)
     for client_id in (1, 2):
-        with pytest.raises(WindowExceeded, match=r"of here .*max_answer_bytes_per_caller"):
-            held.admit(arrival(client_id, 2))
-    callers[1] = "elsewhere"
-    with pytest.raises(WindowExceeded, match="of here "):
-        held.admit(arrival(1, 2))
+        with pytest.raises(WindowExceeded, match=r"^yours: .*of here .*max_answer_bytes_per_call"):
+            held.admit(arrival(client_id, 2, peer=b"peer", source="elsewhere"))
     held.admit(arrival(3, 1))
-    # Those of whom nothing is known are one caller.
+    # No holder is known.
     held.note(arrival(4, 1), 40_000)
     held.admit(arrival(4, 2))
-    # With all of its answers acknowledged, a client counts where it is.
     held.admit(arrival(1, 2, 2))
-    held.note(arrival(1, 2), 40_000)
     held.admit(arrival(2, 2))
     held.drop([1, 2, 4])
-    assert (held.total, held.active, held._callers) == (0, False, {})
+    assert (held.total, held.active, held._held_by) == (0, False, {})
     held.note(arrival(3, 1), 90_000)
     with pytest.raises(WindowExceeded, match="of this certificate "):
         held.admit(arrival(3, 2))
@@ -207,42 +207,88 @@ def test_the_answers_of_all_clients_of_a_caller_are_bounded(
     held.admit(arrival(3, 2))
 
 
-def test_callers_without_a_name_have_no_share_of_their_own() -> None:
-    """Of one that is not known each client has its bound, and all have theirs (§9)."""
-    held = HeldAnswers(rifl.Bounds(max_total_answer_bytes=8 * _BYTES))
-    for client_id in (1, 2, 3):
-        held.admit(arrival(client_id, 1))
-        held.note(arrival(client_id, 1), _BYTES)
-    held.admit(arrival(4, 1))
-
-
-def test_clients_that_do_nothing_any_more_do_not_keep_their_caller_out(
-    make: Callable[..., HeldAnswers], clock: Clock
+def test_a_client_is_not_told_whose_answers_fill_the_server(
+    make: Callable[..., HeldAnswers],
 ) -> None:
-    """Where a store does not tell who was dropped (§9)."""
-    held = make(of_one=80_000, idle_s=600.0)
-    held.caller_of = lambda call: "here"
-    held.note(arrival(1, 1), 90_000)
-    clock.now = 599.0
-    with pytest.raises(WindowExceeded):
-        held.admit(arrival(2, 1))
-    clock.now = 600.0
-    held.admit(arrival(2, 1))
-
-
-def test_clients_that_do_nothing_any_more_do_not_keep_others_out(
-    make: Callable[..., HeldAnswers], clock: Clock
-) -> None:
-    """Where a store does not tell who was dropped, so long a silence stands for it (§9)."""
-    held = make(idle_s=600.0)
-    for client_id in (1, 2):
-        held.note(arrival(client_id, 1), 90_000)
-    clock.now = 599.0
-    with pytest.raises(WindowExceeded):
+    """They are others': its own, and its address's, are told as such (§9)."""
+    held = make(holder=lambda client_id: b"10.0.0.7")
+    held.note(arrival(1, 1), 100_000)
+    with pytest.raises(WindowExceeded, match=r"^yours: .*\(max_answer_bytes\)"):
+        held.admit(arrival(1, 2))
+    held.note(arrival(2, 1), 90_000)
+    with pytest.raises(WindowExceeded, match=r"^others': .*max_total_answer_bytes") as refused:
         held.admit(arrival(3, 1))
-    clock.now = 600.0
-    held.admit(arrival(3, 1))
-    assert not held.active
+    assert "10.0.0.7" not in str(refused.value)
+
+
+@pytest.mark.parametrize("url", ["memory", "sqlite", *_SHARED], indirect=True)
+def test_answers_count_for_the_address_that_the_lease_was_granted_to(
+    url: str, tmp_path: Path
+) -> None:
+    """A quarter of all, whose-ever channel its clients use; other addresses have room (§9)."""
+    socket = f"unix:{tmp_path / 's'}"
+    with (
+        rifl.Deduplicator(url, bounds=rifl.Bounds(max_total_answer_bytes=8 * _BYTES)) as dedup,
+        serve(
+            "sync",
+            [generic("p.S", {"Large": large})],
+            dedup=dedup,
+            add=lambda server: server.add_insecure_port(socket),
+        ) as served,
+        RawClient(served.address) as one,
+        RawClient(served.address) as two,
+        RawClient(served.address) as three,
+        RawClient(socket) as other,
+    ):
+        assert one.call(METHOD, b"", seq=1, first=1).ok
+        assert two.call(METHOD, b"", seq=1, first=1).ok
+        three.channel.close()
+        three.channel = grpc.insecure_channel(socket)
+        refused = three.call(METHOD, b"", seq=1, first=1)
+        assert refused.refusal == ("RESOURCE_EXHAUSTED", "WINDOW_EXCEEDED", "not-executed")
+        assert refused.details.startswith("yours: clients of 127.0.0.1 have ")
+        assert "(max_answer_bytes_per_caller)" in refused.details
+        other.channel.close()
+        other.channel = grpc.insecure_channel(served.address)
+        assert other.call(METHOD, b"", seq=1, first=1).ok
+        # What a client acknowledges is room for all of its address.
+        assert one.call(METHOD, b"", seq=2, first=2).ok
+        assert two.call(METHOD, b"", seq=2, first=2).ok
+
+
+@pytest.mark.parametrize("url", _SHARED, indirect=True)
+def test_a_server_asks_the_store_whose_the_clients_of_others_are(url: str) -> None:
+    """And what they acknowledged there, and which have ended: each server counts alone (§9)."""
+    bounds = rifl.Bounds(max_total_answer_bytes=8 * _BYTES)
+    with ExitStack() as opened:
+        dedups = [opened.enter_context(rifl.Deduplicator(url, bounds=bounds)) for _ in range(2)]
+        here, there = (
+            opened.enter_context(
+                serve("sync", [generic("p.S", {"Large": large, "Small": _small})], dedup=dedup)
+            )
+            for dedup in dedups
+        )
+        one, two, three = (opened.enter_context(RawClient(there.address)) for _ in range(3))
+
+        def at(server: Any, client: RawClient) -> RawClient:
+            client.channel.close()
+            client.channel = grpc.insecure_channel(server.address)
+            return client
+
+        for client in (one, two):
+            assert at(here, client).call(METHOD, b"", seq=1, first=1).ok
+        assert at(here, three).call(METHOD, b"", seq=1, first=1).reason == "WINDOW_EXCEEDED"
+        # What is acknowledged at another server, and who ends there.
+        assert at(there, one).call("/p.S/Small", b"", seq=2, first=2).ok
+        counted = dedups[0].statistics
+        until(lambda: counted().answer_bytes == _BYTES, "what was acknowledged is not counted")
+        assert at(there, two).release().ok
+        until(lambda: counted().answer_bytes == 0, "who has ended is not counted")
+        assert at(here, three).call(METHOD, b"", seq=1, first=1).ok
+
+
+def _small(request: bytes, _: Any) -> bytes:
+    return b""
 
 
 def test_the_keys_of_an_address_count_for_their_retention(

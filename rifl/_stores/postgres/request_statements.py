@@ -20,7 +20,9 @@ from rifl._stores.shared.requests import (
     Found,
     GetRows,
     Look,
+    LookAtClient,
     MoveRows,
+    SeenClient,
     TakeBack,
 )
 from rifl.core._serving.policy import Kind
@@ -55,6 +57,7 @@ class RequestStatements:
         )
         self.expire = _statement(schema, "expire_1", "text bytea int8")
         self.take_back = _statement(schema, "finish_1", _FINISH_TYPES, f"ending, {_NOW}")
+        self.look_at_client = _statement(schema, "look_at_client_1", "text int8")
         self.get_rows = _statement(schema, "rows_1", "text text[]")
         self.move_rows = _statement(schema, "move_rows_1", "text text[] bytea[] bytea[]")
         looked = f"{_NOW}, {schema}.copied_1(), {settings_with(tables(schema))}"
@@ -96,6 +99,8 @@ class RequestStatements:
                 counts,
                 request.reading_s,
             )
+        if isinstance(request, LookAtClient):
+            return self.look_at_client, (self._store_id, request.client_id)
         if isinstance(request, GetRows):
             return self.get_rows, (self._store_id, list(request.keys))
         if isinstance(request, MoveRows):
@@ -122,6 +127,12 @@ def read_reply(request: Any, status: str, rest: Sequence[Any]) -> Any:
     """Return the reply to a request that is no beat."""
     if isinstance(request, TakeBack):
         return rest[0]
+    if isinstance(request, LookAtClient):
+        if status == "gone":
+            return None
+        holder, first_incomplete, lows, ends = rest
+        highs = [MAX_SEQ if end is None else end - 1 for end in ends]
+        return SeenClient(bytes(holder), first_incomplete, list(zip(lows, highs, strict=True)))
     if isinstance(request, GetRows):
         return dict(zip(rest[0] or (), rest[1] or (), strict=True))
     if isinstance(request, MoveRows):

@@ -73,7 +73,7 @@ class RedisLeaseStorage:
         told = self._leases("index", client_id, length_ms, bounds.of_all, holder, bounds.of_one)[0]
         if told in (b"full", b"taken"):
             return Room(told.decode())
-        self._lease(client_id, "grant", length_ms, b"", b"")
+        self._lease(client_id, "grant", length_ms, b"", b"", holder)
         return Room.FREE
 
     def renew(self, client_id: int) -> Standing:
@@ -132,6 +132,7 @@ class RedisLeaseStorage:
                 milliseconds(row.retention_s),
                 _field(row.name, row.peer),
                 unused_ms,
+                b"",
             )
             try:
                 standing = self._put(row, policy, shown)
@@ -153,7 +154,7 @@ class RedisLeaseStorage:
             standing = self._put(longer, policy, shown)
             length_ms = milliseconds(standing.retention_s)
             field = _field(standing.name, standing.peer)
-            self._lease(standing.client_id, "grant", length_ms, field, b"")
+            self._lease(standing.client_id, "grant", length_ms, field, b"", b"")
         return standing
 
     def close_session(

@@ -8,7 +8,7 @@ from typing import Any
 import redis
 
 from _rifl_ground.redis.lua import Script
-from rifl._stores.redis.scripts import BEAT, CLAIM, ENDS, FINISH, FINISH_UNCLAIMED, ROWS
+from rifl._stores.redis.scripts import BEAT, CLAIM, ENDS, FINISH, FINISH_UNCLAIMED, LEASE, ROWS
 from rifl._stores.rows import Move
 from rifl._stores.shared.backend import BackendError
 from rifl._stores.shared.requests import (
@@ -24,7 +24,9 @@ from rifl._stores.shared.requests import (
     Found,
     GetRows,
     Look,
+    LookAtClient,
     MoveRows,
+    SeenClient,
     TakeBack,
 )
 from rifl.core._serving.namespace import is_namespace
@@ -69,6 +71,9 @@ def steps_of(request: Any) -> Generator[Step, list[Any], Any]:
         arguments = [member_of(request.call), request.token, b"", b"take-back", b"", _FALSE]
         reply = yield FINISH, request.call.client_id, arguments
         return int(reply[1]) / 1000
+    if isinstance(request, LookAtClient):
+        reply = yield LEASE, request.client_id, [b"look"]
+        return None if reply[0] == b"gone" else _seen(*reply[1:])
     if isinstance(request, GetRows):
         reply = yield ROWS, None, [b"get", *[key.encode() for key in request.keys]]
         pairs = zip(request.keys, reply[1:], strict=True)
@@ -156,6 +161,12 @@ def _acknowledged(call: Call) -> tuple[bytes, bytes]:
         return first_incomplete, b""
     ranges = [b"%016x%016x" % (first, last + 1) for first, last in call.completed]
     return first_incomplete, b"".join(ranges)
+
+
+def _seen(holder: bytes, first: bytes, ranges: bytes) -> SeenClient:
+    bounds = [int(ranges[at : at + 16], 16) for at in range(0, len(ranges), 16)]
+    completed = [(low, high - 1) for low, high in zip(bounds[::2], bounds[1::2], strict=True)]
+    return SeenClient(holder, int(first, 16), completed)
 
 
 def _claim(request: Claim) -> Generator[Step, list[Any], Claimed]:

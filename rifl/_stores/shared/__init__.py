@@ -20,6 +20,7 @@ out ``Request``s, each one atomic step, blocking or awaiting. Where things live:
 - ``requests``: what the rules ask; ``backend``, ``steps``: who carries it out.
 - ``transactions``: handlers' own, with a fenced record in them.
 - ``attempts``: this replica's calls; ``refusing``: why it takes no new ones.
+- ``held_answers``: whose the large answers are that this replica counts.
 - ``stalls``: clients whose row a foreign session has locked.
 - ``heartbeat``, ``replicas``, ``presence``: who lives; ``lease_watch``: when leases may end.
 """

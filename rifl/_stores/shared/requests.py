@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from _rifl_ground.texts import hides
@@ -238,6 +239,20 @@ class Beats(NamedTuple):
 
     beats: dict[str, int]
     now_s: float
+
+
+class LookAtClient(NamedTuple):
+    """Read what is known of a client: a ``SeenClient``, None once its records are gone."""
+
+    client_id: int
+
+
+class SeenClient(NamedTuple):
+    """Whom a client's lease counts for, and what it has acknowledged: ranges are inclusive."""
+
+    holder: bytes = b""
+    first_incomplete: int = 1
+    completed: Sequence[tuple[int, int]] = ()
 
 
 class GetRows(NamedTuple):

@@ -13,7 +13,6 @@ from lease_server._storage import SharedLeaseStorage
 from rifl._stores.codec import RecordCodec
 from rifl._stores.errors import UnsupportedStore
 from rifl._stores.forks import belongs_here
-from rifl._stores.held_answers import HeldAnswers
 from rifl._stores.rows import ConditionalRows, Move, RowCall
 from rifl._stores.shared.attempts import Attempts, SharedAttempt, loop_ends, of_shared
 from rifl._stores.shared.backend import (
@@ -25,6 +24,7 @@ from rifl._stores.shared.backend import (
 )
 from rifl._stores.shared.claims import LOST, OWNER_BYTES, Claims
 from rifl._stores.shared.heartbeat import LATE_AFTER_S, Heartbeat
+from rifl._stores.shared.held_answers import SharedAnswers
 from rifl._stores.shared.presence import Presence
 from rifl._stores.shared.refusing import Refusing
 from rifl._stores.shared.replicas import BEAT_S, DEAD_AFTER_S
@@ -122,9 +122,6 @@ LATE_AFTER = 4
 _KEYS_PER_SWEEP = 10_000
 # How old what observers are told of the whole store may be.
 _COUNT_EVERY_S = 2.0
-# After so long without a call a client's answers are not counted here any more: its lease
-# may have ended, which the store does not tell.
-_IDLE_S = 600.0
 
 
 class SharedStore:
@@ -225,7 +222,7 @@ class SharedStore:
             self._settlement,
             self._codec,
         )
-        self.held = HeldAnswers(clock=clock, idle_s=_IDLE_S)
+        self.held = SharedAnswers(backend, clock=clock)
         self._presence: Presence | None = None
         belongs_here(self, "store")
 
@@ -436,6 +433,7 @@ class SharedStore:
         """Wake, after every beat, callers that wait for a dead replica: they decide again."""
         self._attempts.wake_for(self._heartbeat.is_dead)
         self._refusing.weak(self._backend.look_again())
+        self.held.look()
         # Not when it is asked for: a scrape must not wait for the store.
         if self.observer is not None and self._clock() >= self._count_at:
             self._count_at = self._clock() + _COUNT_EVERY_S

@@ -19,6 +19,7 @@ from rifl._stores.shared.requests import (
     Found,
     GetRows,
     Look,
+    LookAtClient,
     MoveRows,
     TakeBack,
 )
@@ -237,6 +238,8 @@ class SqlBackend:
         if isinstance(request, CountBeat):
             self.continuity.look_again(sql)
             return carrying.beat(sql, request, store_id, self.continuity.beats)
+        if isinstance(request, LookAtClient):
+            return carrying.look_at_client(sql, request, store_id)
         if isinstance(request, GetRows):
             return carrying.get_rows(sql, request, store_id)
         if isinstance(request, MoveRows):

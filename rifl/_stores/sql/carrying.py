@@ -22,7 +22,9 @@ from rifl._stores.shared.requests import (
     Found,
     GetRows,
     Look,
+    LookAtClient,
     MoveRows,
+    SeenClient,
     TakeBack,
 )
 from rifl._stores.sql.dialect import Failure
@@ -43,6 +45,7 @@ from rifl._stores.sql.rows import (
     lock_call,
     lock_client,
     look,
+    ranges_of,
     remember,
     replicas,
     run_under,
@@ -299,6 +302,16 @@ def take_back(sql: SqlSession, request: TakeBack, store_id: str) -> float:
     abandon(sql, request, store_id)
     (now,) = sql.row(f"SELECT {sql.dialect.now}") or (0.0,)
     return float(now)
+
+
+def look_at_client(sql: SqlSession, request: LookAtClient, store_id: str) -> SeenClient | None:
+    """Read whom a client's lease counts for, and what it has acknowledged."""
+    _check_store(sql, store_id)
+    row = sql.row(
+        "SELECT holder, first_incomplete, acknowledged FROM @.clients WHERE client_id = %s",
+        request.client_id,
+    )
+    return None if row is None else SeenClient(bytes(row[0]), row[1], ranges_of(row[2]))
 
 
 def get_rows(sql: SqlSession, request: GetRows, store_id: str) -> dict[str, bytes]:

@@ -33,8 +33,9 @@ class Bounds:
 
     ``max_clients``: client ids with a lease, of all callers. ``max_clients_per_caller`` and
     ``max_answer_bytes_per_caller``: of these, and of the bytes of kept answers, what one peer
-    may take; of ids also one address of callers without a peer. None is a quarter, 0 no bound.
-    Servers over a shared store count its leases together, and each its own answers.
+    may take, or one address of callers without a peer: the one that the lease was granted to.
+    None is a quarter, 0 no bound. Servers over a shared store count its leases together, and
+    each its own answers.
 
     ``max_batch_items`` and ``max_batch_bytes``: how many calls one batched call may carry, and
     how long its request may be (gRPC's own limit of 4 MiB counts, too); a larger one is

@@ -13,3 +13,6 @@ class Leases(Protocol):
 
     def is_session(self, client_id: int) -> bool:
         """Tell whether the id is, or was, a named session's."""
+
+    def holder(self, client_id: int) -> bytes:
+        """Return whom a lease counts for; empty if for no caller."""

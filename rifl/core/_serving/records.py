@@ -24,6 +24,9 @@ class Held(Protocol):
     # Whether anything is counted at all: of most servers nothing ever is.
     active: bool
 
+    def ask(self, attempt: Attempt) -> Reply:
+        """Find out what ``admit`` has to know and does not."""
+
     def admit(self, attempt: Attempt) -> None:
         """Raise ``WindowExceeded`` for a new call whose answer would have no room."""
 

@@ -75,7 +75,7 @@ def execute(store: Records, attempt: Attempt, started: Reply = NOT_ASKED) -> Ste
         # Step 6: the intent, or what else must be durable before the handler runs.
         try:
             if store.held.active:
-                _admit_answer(store, attempt)
+                yield from _admit_answer(store, attempt)
             if started is NOT_ASKED:
                 started = store.start(attempt)
             elif isinstance(started, Exception):
@@ -297,13 +297,14 @@ def _elsewhere(store: Records, attempt: Attempt) -> Steps:
     return (yield from serve(store, call, policy))
 
 
-def _admit_answer(store: Records, attempt: Attempt) -> None:
+def _admit_answer(store: Records, attempt: Attempt) -> Generator[Any, Any, None]:
     """Refuse a new call whose answer would have no room; raises ``WindowExceeded``."""
     ran = store.may_have_run(attempt)
     # What may have run before needs its answer's room already. Of a namespace that may be
     # every key, and anyone's.
     if ran and not attempt.unclaimed and not is_namespace(attempt.call.client_id):
         return
+    yield from waited(store.held.ask(attempt))
     try:
         store.held.admit(attempt)
     except WindowExceeded as refusal:

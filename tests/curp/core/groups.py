@@ -23,6 +23,9 @@ class AliveLeases:
     def is_session(self, client_id: int) -> bool:
         return False
 
+    def holder(self, client_id: int) -> bytes:
+        return b""
+
 
 def call(client_id: int, seq: int | None, key: bytes | None = None, **more: Any) -> Call:
     """Return a call of the test method."""

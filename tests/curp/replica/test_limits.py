@@ -192,6 +192,27 @@ def test_answers_that_nobody_acknowledged_are_bounded() -> None:
         assert two.deposit("two 3", "alice", 3, first=1).ok
 
 
+def test_answers_count_for_the_address_that_the_log_has_of_a_lease() -> None:
+    """At the next leader, too: a quarter of all (§9)."""
+    store = LogStore()
+    more: dict[str, Any] = {
+        "factory": _Large,
+        "bounds": rifl.Bounds(max_total_answer_bytes=512 * _KIB),
+    }
+    with replica(store.engine(), **more) as running:
+        running.until_leading()
+        clients = [ByHand(running.address) for _ in range(3)]
+    with replica(store.engine(), "r2", **more) as running:
+        running.until_leading()
+        for client in clients:
+            client.move(running.address)
+        for number, client in enumerate(clients[:2]):
+            assert client.deposit(f"{number}", "alice", 1, first=1).ok
+        refused = clients[2].deposit("2", "alice", 1, first=1)
+        assert refused.reason == "WINDOW_EXCEEDED"
+        assert refused.details.startswith("yours: clients of 127.0.0.1 have ")
+
+
 def _told(address: str) -> str:
     """Return what a caller who wants a lease more is told."""
     with grpc.insecure_channel(address) as channel:

@@ -363,3 +363,18 @@ BEGIN
     PERFORM @schema@.forget_unknown_1(interval '@kept_s@ s', @most_kept@);
     RETURN expired;
 END $$;
+
+-- Whom a client's lease counts for, and what it has acknowledged; ranges end before o_ends.
+CREATE OR REPLACE FUNCTION @schema@.look_at_client_1(
+    p_store text, p_client bigint, OUT o_found text, OUT o_holder bytea, OUT o_first bigint,
+    OUT o_lows bigint[], OUT o_ends bigint[]
+) LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF NOT @schema@.same_store_1(p_store) THEN o_found := 'backwards'; RETURN; END IF;
+    SELECT 'there', holder, first_incomplete,
+        ARRAY(SELECT lower(acks) FROM unnest(acknowledged) AS acks ORDER BY 1),
+        ARRAY(SELECT upper(acks) FROM unnest(acknowledged) AS acks ORDER BY lower(acks))
+    INTO o_found, o_holder, o_first, o_lows, o_ends
+    FROM @schema@.clients WHERE client_id = p_client;
+    IF NOT FOUND THEN o_found := 'gone'; END IF;
+END $$;

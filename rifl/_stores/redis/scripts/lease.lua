@@ -4,14 +4,22 @@ if went_backwards() then return {'backwards', '0'} end
 local row = redis.call('HMGET', ROW, 'store', 'state', 'length', 'due', 'name', 'full')
 local state = row[2] or ''
 
+if what == 'look' then
+  if not row[1] then return tell('gone') end
+  local seen = redis.call('HMGET', ROW, 'holder', 'first', 'acks')
+  return tell('there', seen[1] or '', seen[2] or '1', seen[3] or '')
+end
+
 if what == 'grant' then
   -- 6 length in ms, 7 name of the session's field, empty for a client, 8 a session's length
-  -- until a call is made in it, empty for one that is there. What ended stays so
+  -- until a call is made in it, empty for one that is there, 9 whom the lease counts for.
+  -- What ended stays so
   if state == 'closed' or state == 'over' then return tell(state) end
   local unused = ARGV[8] ~= '' and ARGV[8] or row[6] and row[3]
   local length = unused or ARGV[6]
   if unused then redis.call('HSET', ROW, 'full', ARGV[6]) end
   redis.call('HSET', ROW, 'store', store, 'length', length)
+  if ARGV[9] ~= '' then redis.call('HSET', ROW, 'holder', ARGV[9]) end
   if ARGV[7] ~= '' then redis.call('HSET', ROW, 'state', 'session', 'name', ARGV[7]) end
   renew(length)
   return reply(redis.call('HGET', ROW, 'due'))
