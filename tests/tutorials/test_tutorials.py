@@ -23,7 +23,7 @@ def test_an_event_reaches_two_services(tmp_path: Path) -> None:
 
 
 def test_a_read_model_follows_a_stream(tmp_path: Path, shared_postgres: PostgresServer) -> None:
-    """read-model.md: processes of the consumer are killed; each order is counted once."""
+    """read-model.md: a process of the consumer is killed; each order is counted once."""
     with shared_postgres.connect(autocommit=True) as connection:
         connection.execute("CREATE DATABASE tutorial")
     typed("read-model.md", tmp_path, SHOP=shared_postgres.url().replace("/postgres", "/tutorial"))
