@@ -245,6 +245,13 @@ EVENTS = {
         Event("target_changed", "info", "target failed reason",
               "Calls now go to another target: `failed` failed for `reason`, or another one leads "
               "(`leads`)."),
+        Event("retries_held_back", "warning", "target method",
+              "The budget for retries there is empty: they wait, but for one a second. Written "
+              "once until it is half full.",
+              "Look why calls fail there: the server is overloaded, as a rule.", "now"),
+        Event("hedges_held_back", "info", "target method",
+              "The budget there is less than half full: hedges wait, but for one a second. Written "
+              "once until it is half full."),
         Event("connection_replaced", "warning", "target",
               "The connection there answered nothing, and a new one did: a middle box forgot it.",
               "Change its timeout: "

@@ -104,6 +104,12 @@ class PrometheusObserver(Observer):
         )
         self._attempts = counter("rifl_client_attempts", "Attempts that were sent.", "method")
         self._retries = counter("rifl_client_retries", "Attempts after the first.", "method")
+        self._held_back = counter(
+            "rifl_client_held_back",
+            "Attempts that found the budget empty and waited: retry or hedge.",
+            "method",
+            "attempt",
+        )
         self._ending_time = seconds(
             "rifl_client_call_seconds", "From a call's first step to its end.", "method", "outcome"
         )
@@ -164,6 +170,10 @@ class PrometheusObserver(Observer):
         if ended.attempts > 1:
             self._retries.labels(method).inc(ended.attempts - 1)
         self._ending_time.labels(method, outcome).observe(ended.seconds)
+
+    def attempt_held_back(self, method: str, *, hedge: bool) -> None:
+        """Count a retry or a hedge that waits for the budget."""
+        self._held_back.labels(method, "hedge" if hedge else "retry").inc()
 
     def batch_ended(self, ended: Sequence[EndedCall], begun: object) -> None:
         """Count a client's batch, and each of its calls."""

@@ -46,8 +46,14 @@ class ClientBatch:
     async def _run(self) -> None:
         state: Any = self._state
         router = state.router
-        ways = (lambda: 0,) if router is None else (router.choose, router.ended)
-        channel: Any = Channel(self._events, self._network, "batch", *ways)
+
+        def ended(target: int, status: Any) -> None:
+            state.note(target, status)
+            if router is not None:
+                router.ended(target, status)
+
+        choose = (lambda: 0) if router is None else router.choose
+        channel: Any = Channel(self._events, self._network, "batch", choose, ended)
         items = [
             BatchItem(
                 encode(Operation(call.number, call.account, call.amount, call.behaviour)),
@@ -86,6 +92,8 @@ class Channel:
             target, answer = self._choose(), self._events.create_future()
 
             def over(status: Any, reply: bytes | None) -> None:
+                if answer.cancelled():
+                    return
                 self._ended(target, status)
                 if status.code() is grpc.StatusCode.OK and reply is not None:
                     answer.set_result(response_deserializer(reply))

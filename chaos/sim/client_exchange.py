@@ -12,6 +12,7 @@ from chaos.sim.network import Rpc
 from chaos.sim.planned import PlannedCall
 from chaos.sim.service import Operation, encode
 from chaos.sim.stream_client import ClientStream
+from rifl._client.answers import ATTEMPT_CANCELLED
 from rifl._client.errors import CallError
 from rifl._client.exchange import Exchange
 from rifl.core._calling.invocation import Invocation
@@ -99,6 +100,7 @@ class ClientExchange(Exchange):
         if router is not None:
             router.ended(target, status)
         life = self._life
+        life.state.note(target, status)
         if life.tracing:
             life.trace(
                 f"call {self.planned.number} attempt {number}: {status.code().name} "
@@ -113,6 +115,11 @@ class ClientExchange(Exchange):
             self._life.world.network.cancel(rpc)
         elif rpc is not None:
             rpc.cancel()
+
+    def cut_attempt(self, number: int) -> None:
+        """See ``Exchange``."""
+        self.cancel_attempt(number)
+        self._life.process.after(0.0, self.attempt_ended, number, ATTEMPT_CANCELLED, None)
 
     def set_timer(self, at: float | None) -> None:
         """See ``Exchange``."""

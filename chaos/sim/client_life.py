@@ -10,6 +10,7 @@ import grpc
 
 from chaos.sim.group_client import GroupPath
 from chaos.sim.loop import EPOCH_S, Process, Timer
+from chaos.sim.network import NO_CONNECTION
 from chaos.sim.world import World
 from rifl._client.lease_requests import REPLIES, LeaseRequest, failed, next_request, replied
 from rifl._client.routing import LEASE_SERVICE, Router
@@ -66,6 +67,17 @@ class _State(ClientState):
         self.now = process.clock
         self.jitter = dice.random
         self.stamp = self._stamp  # type: ignore[method-assign]
+        self._unconnected: set[int] = set()
+
+    def note(self, target: int, status: Any) -> None:
+        """Take the end of an attempt: it may tell that there is no connection."""
+        if status.details() in NO_CONNECTION:
+            self._unconnected.add(target)
+        else:
+            self._unconnected.discard(target)
+
+    def connected(self, index: int) -> bool:
+        return index not in self._unconnected
 
     def look_at_lease(self) -> None:
         self._look()

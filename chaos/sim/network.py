@@ -26,6 +26,8 @@ __all__ = ["SILENCE_S", "Host", "Network", "Rpc", "Weather"]
 
 _LOST = FinalStatus(grpc.StatusCode.UNAVAILABLE, "connection lost")
 _REFUSED = FinalStatus(grpc.StatusCode.UNAVAILABLE, "connection refused")
+# What tells that a connection was lost, or is not there.
+NO_CONNECTION = frozenset({_LOST.details(), _REFUSED.details()})
 _LATE = FinalStatus(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
 # How long until a silent connection is given up by TCP or keepalive.
 SILENCE_S = 15.0

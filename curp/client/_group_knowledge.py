@@ -30,8 +30,9 @@ _MAX_WITNESSES = 16
 
 # For applications that gave no policy: a leader that hangs is left, and a new one is not
 # missed for longer than it takes to find it. A slow handler costs an attempt a second,
-# each of which waits for the first one's answer.
-GROUP_RETRY = RetryPolicy(max_backoff_s=0.2, attempt_timeout_s=1.0)
+# each of which waits for the first one's answer. As many calls as hang with a leader
+# go on at once at the next one.
+GROUP_RETRY = RetryPolicy(max_backoff_s=0.2, attempt_timeout_s=1.0, budget_tokens=100.0)
 
 
 class KnownConfiguration(NamedTuple):

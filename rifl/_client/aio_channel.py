@@ -20,7 +20,7 @@ from rifl._client.aio_streams import (
     AioUnaryStreamMultiCallable,
 )
 from rifl._client.aio_targets import AioTargetsChannel
-from rifl._client.answers import ATTEMPT_CANCELLED, CLOSED
+from rifl._client.answers import ATTEMPT_CANCELLED, CLOSED, CUT_OFF
 from rifl._client.batch import BatchItem, BatchResult, BatchRun, Send
 from rifl._client.grpc_channels import (
     Connect,
@@ -57,7 +57,7 @@ async def run_batch(
     try:
         while (step := run.next()) is not None:
             if isinstance(step, Send):
-                await _send(inner, run, step)
+                await _send(client, inner, run, step)
                 continue
             limit_s = None if step.until is None else step.until - client.now()
             with contextlib.suppress(TimeoutError):
@@ -70,10 +70,24 @@ async def run_batch(
     return run.results()
 
 
-async def _send(inner: Any, run: BatchRun, step: Send) -> None:
+async def _send(client: AioClient, inner: Any, run: BatchRun, step: Send) -> None:
+    timer: asyncio.TimerHandle | None = None
+    cut = False
+
+    def look(at: float | None) -> None:
+        nonlocal timer, cut
+        if at is not None:
+            delay_s = max(at - client.now(), 0.0)
+            timer = asyncio.get_running_loop().call_later(delay_s, lambda: look(run.overdue()))
+            return
+        cut = True
+        call.cancel()
+
     try:
         with contextlib.nullcontext() if step.route is None else step.route:
             call = inner(step.body, timeout=step.timeout_s, metadata=step.metadata)
+        if step.cut_at is not None:
+            look(step.cut_at)
         reply = await call
     except grpc.aio.AioRpcError as error:
         run.failed(error)
@@ -83,9 +97,12 @@ async def _send(inner: Any, run: BatchRun, step: Send) -> None:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        run.failed(ATTEMPT_CANCELLED)
+        run.failed(CUT_OFF if cut else ATTEMPT_CANCELLED)
     else:
         run.replied(reply)
+    finally:
+        if timer is not None:
+            timer.cancel()
 
 
 @shows(ConnectKeywords)

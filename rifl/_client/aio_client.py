@@ -80,6 +80,15 @@ class AioClient(ClientState):
             for end in late:
                 end.cancel()
 
+    def connected(self, index: int) -> bool:
+        """See ``ClientState``."""
+        at = getattr(self.channel, "at", None)
+        if at is None or self.closed:
+            return True
+        found: grpc.ChannelConnectivity = at(index).get_state()
+        # A channel that was closed meanwhile says nothing.
+        return found in (grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.SHUTDOWN)
+
     def look_at_lease(self) -> None:
         """Have the lease looked after now."""
         self._keeper.look(self)

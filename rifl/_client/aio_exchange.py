@@ -39,6 +39,7 @@ class AioExchange(Exchange):
         self._over: asyncio.Future[None] = self._loop.create_future()
         self._timer: asyncio.TimerHandle | None = None
         self._attempts: dict[int, asyncio.Task[None]] = {}
+        self._calls: dict[int, Any] = {}
         self._cancelled = False
         self.inner: Any = None
         # Set where another attempt is sent, and at the end.
@@ -63,6 +64,12 @@ class AioExchange(Exchange):
         task = self._attempts.get(number)
         if task is not None:
             task.cancel()
+
+    def cut_attempt(self, number: int) -> None:
+        """See ``Exchange``. The task goes on: messages that it received are kept."""
+        call = self._calls.get(number)
+        if call is not None:
+            call.cancel()
 
     def set_timer(self, at: float | None) -> None:
         """See ``Exchange``."""
@@ -150,7 +157,9 @@ class AioExchange(Exchange):
         reply: Any = None
         try:
             try:
-                inner = self.inner = await self._send(header, timeout_s)
+                inner = self.inner = self._calls[number] = await self._send(header, timeout_s)
+                if number in self._cut:
+                    inner.cancel()
             except CallError as error:
                 # No server's word, though it looks like one: there is nothing to send.
                 self.fail(error)
@@ -182,4 +191,6 @@ class AioExchange(Exchange):
         except Exception as error:  # noqa: BLE001 - an interceptor's; the caller gets it
             self.fail(error)
             return
+        finally:
+            self._calls.pop(number, None)
         self.attempt_ended(number, status, reply)

@@ -45,7 +45,8 @@ class AioUnaryUnaryMultiCallable(grpc.aio.UnaryUnaryMultiCallable):  # type: ign
         # Whether the method is deduplicated, and the lease that says so.
         self._lease: ClientLease | None = None
         self._deduplicated = False
-        self._attempt_timeout_s = client.settings.retry.attempt_timeout_s
+        self._attempt_timeout_s = client.session.retry.attempt_timeout_s
+        self._begin = client.beginner()
         with client.lock:
             client.stubs.add(self)
 
@@ -91,7 +92,7 @@ class AioUnaryUnaryMultiCallable(grpc.aio.UnaryUnaryMultiCallable):  # type: ign
                 if self._deduplicated and not client.window_waiters:
                     stamp = client.stamp()
                     with client.lock:
-                        issued = client.session.try_begin(stamp, sent_at)
+                        issued = self._begin(stamp, sent_at)
 
             def recovery(issued: IssuedCall | None, on_end: Callable[[], None]) -> AioExchange:
                 invocation = Invocation(
@@ -155,6 +156,7 @@ class AioUnaryUnaryMultiCallable(grpc.aio.UnaryUnaryMultiCallable):  # type: ign
             self._inner = self._method_here.now()
         elif path is not self._path:
             self._attempt_timeout_s = self._client.session.retry.attempt_timeout_s
+            self._begin = self._client.beginner()
             self._inner = path.unary_unary(self._method, self._method_here)
             self._path = path
 

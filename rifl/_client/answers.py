@@ -60,6 +60,8 @@ CLOSED = FinalStatus(grpc.StatusCode.CANCELLED, CLOSED_TEXT)
 ATTEMPT_CANCELLED = FinalStatus(grpc.StatusCode.CANCELLED, "the attempt was cancelled")
 # In what gRPC, and we, say of an attempt that ended with its channel.
 ENDED_BY_CHANNEL = (CLOSED_TEXT, ATTEMPT_CANCELLED.details_, CANCELLED_TEXT)
+# Of one that had no answer in the time that the policy gives it.
+CUT_OFF = FinalStatus(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
 REPLACED = FinalStatus(
     grpc.StatusCode.UNAVAILABLE, "the connection answered nothing, and was replaced"
 )

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import grpc
 
 from _rifl_ground.refusals import Outcome
-from rifl._client.answers import CLOSED, FinalStatus, read_answer
+from rifl._client.answers import CLOSED, CUT_OFF, REPLACED, FinalStatus, read_answer
 from rifl._client.errors import ANOTHER_STORE, EXPIRED, Status, agreeing, call_error
 from rifl._client.exchange import NO_SESSION
 from rifl._client.keys import as_key, key_error, take_key
@@ -100,6 +100,8 @@ class Send(NamedTuple):
     metadata: tuple[tuple[str, Any], ...]
     timeout_s: float | None
     route: RoutedAttempt | None
+    # When to ask ``BatchRun.overdue``.
+    cut_at: float | None
 
 
 class BatchPause(NamedTuple):
@@ -149,6 +151,8 @@ class BatchRun:
         if state.router is not None:
             self._route = Route(state.router, self._invocation.started_at)
         self._number = 0
+        # Where and when the last RPC was sent, if no server answered it.
+        self._unreached: tuple[int, float] | None = None
         # The status of the last attempt that failed as a whole, for items that get no better one.
         self._last: Status | None = None
         self._woken = woken
@@ -184,18 +188,22 @@ class BatchRun:
             self._last = CLOSED
             self.interrupted()
             return None
+        connected = self._unreached is None or not state.lost(*self._unreached)
         with state.lock:
             state.forget(self)
             if self._refusal is not None:
                 self._last, answer = self._refusal
                 self._refusal = None
                 flow.lease_refused(answer, self._last)
-            action = flow.step(state.now())
+            target = 0 if self._route is None else self._route.next(())
+            action = flow.step(state.now(), target, connected=connected)
             # Noted under the lock that found no room, so that no wake is missed.
             if action is BatchAction.WINDOW:
                 state.window_waiters[self] = None
             elif action is BatchAction.LEASE:
                 state.lease_waiters[self] = None
+        if state.session.held:
+            state.tell_held()
         if flow.rpc is not None:
             return self._send(flow.rpc)
         if action is BatchAction.DONE:
@@ -227,12 +235,33 @@ class BatchRun:
         state, flow = self._state, self._flow
         rpc = flow.rpc
         status = state.as_lost(status)
+        at = self._at()
         # A batch is refused in the name of its first item.
         answer = read_answer(status, None if rpc is None else rpc.calls[0].rpc_id)
         self._last = status
         if self._route is not None and answer.code == "DEADLINE_EXCEEDED" and not answer.outcome:
             self._route.timed_out(self._number)
+            if status is CUT_OFF and state.router is not None:
+                state.router.lost()
+        sent_at = self._invocation.started_at if rpc is None else rpc.sent_at
+        self._unreached = (at, sent_at) if answer.unreached else None
+        if self._unreached and (status is REPLACED or state.lost(*self._unreached)):
+            answer = answer._replace(unconnected=True)
         self._take(lambda: flow.refused(answer, status, state.now(), state.jitter()))
+
+    def overdue(self) -> float | None:
+        """Return None if the shell has to cancel the RPC in flight, else when to ask again.
+
+        It is told as ``failed`` with ``CUT_OFF`` then.
+        """
+        state = self._state
+        target = 0 if self._route is None else self._route.next((self._number,))
+        connected = state.connected(self._at())
+        with state.lock:
+            at = self._flow.overdue(state.now(), target, connected=connected)
+        if state.session.held:
+            state.tell_held()
+        return at
 
     def interrupted(self) -> None:
         """End what has not ended: the caller no longer waits."""
@@ -275,7 +304,10 @@ class BatchRun:
         self._number += 1
         route = None if self._route is None else self._route.attempt(self._number, ())
         header = self._state.batch_header(rpc)
-        return Send(body, (*self._metadata, header), rpc.timeout_s, route)
+        return Send(body, (*self._metadata, header), rpc.timeout_s, route, rpc.cut_at)
+
+    def _at(self) -> int:
+        return 0 if self._route is None else self._route.at(self._number)
 
     def _take(self, event: Callable[[], None]) -> None:
         state = self._state

@@ -12,7 +12,14 @@ import grpc
 
 from _rifl_ground.owned_lock import OneByOne
 from _rifl_ground.refusals import Outcome
-from rifl._client.answers import CANCELLED_TEXT, CLOSED_TEXT, FinalStatus, read_answer
+from rifl._client.answers import (
+    CANCELLED_TEXT,
+    CLOSED_TEXT,
+    CUT_OFF,
+    REPLACED,
+    FinalStatus,
+    read_answer,
+)
 from rifl._client.errors import (
     ANOTHER_STORE,
     EXPIRED,
@@ -21,7 +28,7 @@ from rifl._client.errors import (
     call_error,
 )
 from rifl._client.routing import Route
-from rifl._client.state import ClientState
+from rifl._client.state import LAG_S, ClientState
 from rifl.core._calling.answer import AttemptAnswer
 from rifl.core._calling.call_flow import Action, CallFlow
 from rifl.core._calling.invocation import Invocation
@@ -73,6 +80,11 @@ class Exchange(ABC):
         # The caller's: in it each attempt is sent, and interceptors find whose call it is.
         self._context = contextvars.copy_context()
         self._last: Status | None = None
+        # When attempts were sent, and where and when the last one that no server answered.
+        self._sent_at: dict[int, float] = {}
+        self._unreached: tuple[int, float] | None = None
+        # The attempts that were cut.
+        self._cut: set[int] = set()
         self._events: OneByOne[Callable[[], None]] = OneByOne()
         state.waiting.add(self)
 
@@ -87,6 +99,10 @@ class Exchange(ABC):
     @abstractmethod
     def cancel_attempt(self, number: int) -> None:
         """Cancel an attempt if it is still in flight."""
+
+    def cut_attempt(self, number: int) -> None:
+        """Cancel an attempt that was not answered in its time; its end is still reported."""
+        self.cancel_attempt(number)
 
     @abstractmethod
     def set_timer(self, at: float | None) -> None:
@@ -126,7 +142,7 @@ class Exchange(ABC):
 
     def wake(self) -> None:
         """Look again: see ``Waiter``."""
-        self.post(lambda: self._take(lambda now: self.flow.woken(now)))
+        self.post(self._woken)
 
     def refuse(self, status: Status, answer: AttemptAnswer) -> None:
         """End the call: there will be no lease (``Waiter``)."""
@@ -172,6 +188,17 @@ class Exchange(ABC):
 
     # Steps.
 
+    def _woken(self) -> None:
+        flow, route, state = self.flow, self._route, self.state
+        under_way = flow.attempts_under_way
+        target = 0 if route is None else route.next(under_way)
+        if under_way:
+            sent = {0 if route is None else route.at(number) for number in under_way}
+            connected = all(state.connected(each) for each in sent)
+        else:
+            connected = self._unreached is None or not state.lost(*self._unreached)
+        self._take(lambda now: flow.woken(now, target, connected=connected))
+
     def _take(self, step: Callable[[float], Action]) -> None:
         state, flow = self.state, self.flow
         if state.closed or state.forked:
@@ -184,9 +211,12 @@ class Exchange(ABC):
                 state.window_waiters[self] = None
             elif action is Action.LEASE:
                 state.lease_waiters[self] = None
+        if state.session.held:
+            state.tell_held()
         if action is Action.SEND:
             call = flow.call
             number = call.attempt if call is not None else 1
+            self._sent_at[number] = state.now()
             self.set_timer(flow.wake_at)
             header = state.header(call) if call is not None else None
             self._context.copy().run(self._send_attempt, number, header)
@@ -194,6 +224,10 @@ class Exchange(ABC):
             self._finish(action)
         else:
             self.set_timer(flow.wake_at)
+            if action is Action.CUT:
+                for number in flow.attempts_under_way:
+                    self._cut.add(number)
+                    self.cut_attempt(number)
             if action is Action.LEASE:
                 state.look_at_lease()
 
@@ -206,16 +240,30 @@ class Exchange(ABC):
                 self.launch(number, header, flow.attempt_timeout_s)
 
     def _answered(self, number: int, status: Status, reply: Any) -> None:
-        status = self._last = self.state.as_lost(status)
+        status = self.state.as_lost(status)
+        if number in self._cut and status.code() is grpc.StatusCode.CANCELLED:
+            status = CUT_OFF
+        self._last = status
         self.reply = reply
         answer = read_answer(status, self.rpc_id)
+        self._unreached = None
+        if answer.unreached:
+            sent_at = self._sent_at.get(number, self.invocation.started_at)
+            self._unreached = (0 if self._route is None else self._route.at(number), sent_at)
+            if status is REPLACED or self.state.lost(*self._unreached):
+                answer = answer._replace(unconnected=True)
         if self.state.closed and answer.code != "OK":
             self._give_up(CLOSED_TEXT)
             return
         if self._route is not None and answer.code == "DEADLINE_EXCEEDED" and not answer.outcome:
             self._route.timed_out(number)
+            if status is CUT_OFF and self.state.router is not None:
+                # gRPC was told of a cancelled call, which says nothing of the server.
+                self.state.router.lost()
         jitter = self.state.jitter()
         self._take(lambda now: self.flow.answered(number, answer, now, jitter))
+        if self._unreached and not answer.unconnected and self.flow.wake_at is not None:
+            self.set_timer(self.state.now() + LAG_S)
         if answer.reason:
             self.state.tell_losses()
 

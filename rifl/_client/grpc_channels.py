@@ -17,6 +17,8 @@ from rifl.core._calling.targets import Targets, split_targets
 
 _Channel = TypeVar("_Channel")
 _Opened = TypeVar("_Opened", covariant=True)
+# gRPC's own functions have states as numbers.
+_READY: int = grpc.ChannelConnectivity.READY.value[0]
 _OWN_OPTION = "grpc.use_local_subchannel_pool"
 
 
@@ -155,6 +157,21 @@ def over_targets(
     if opening():
         return open_one(targets[0])
     return over(Targets(targets, follow=follow), open_one)
+
+
+def is_connected(channel: Any) -> bool:
+    """Whether a sync channel of gRPC's has a connection; True where that is not known."""
+    # Below interceptors, which keep the channel that they are around under this name.
+    while channel is not None:
+        state = getattr(channel, "check_connectivity_state", None)
+        if state is not None:
+            try:
+                return bool(state(False) == _READY)
+            except ValueError:
+                # Closed.
+                return True
+        channel = getattr(channel, "_channel", None)
+    return True
 
 
 def own_connection(options: Sequence[tuple[str, Any]], own: bool) -> Sequence[tuple[str, Any]]:

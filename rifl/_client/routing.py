@@ -45,10 +45,13 @@ class Router:
         attempt = _ATTEMPT.get()
         if attempt is None:
             return self.targets.current
-        with self._lock:
-            index = self.targets.choose(attempt.avoid)
-        attempt.route.sent[attempt.number] = index
+        index = attempt.route.sent[attempt.number] = self.chosen(attempt.avoid)
         return index
+
+    def chosen(self, avoid: Collection[int]) -> int:
+        """Return the index of the target that an attempt would go to."""
+        with self._lock:
+            return self.targets.choose(avoid)
 
     def current_at(self, at: float) -> int:
         """Return where calls went at a time."""
@@ -95,6 +98,7 @@ class Route:
 
     def __init__(self, router: Router, started_at: float) -> None:
         """``started_at``: of the call, whose first attempt may have been sent then."""
+        self._router = router
         self._targets = router.targets
         self._start = router.current_at(started_at)
         # The target that each attempt was sent to, by the attempt's number.
@@ -103,19 +107,27 @@ class Route:
 
     def attempt(self, number: int, under_way: Collection[int]) -> RoutedAttempt:
         """Begin to send an attempt, while the ones ``under_way`` are; a context manager."""
-        avoid = {self._at(other) for other in under_way if other != number}
+        return RoutedAttempt(self, number, self._avoided(number, under_way))
+
+    def next(self, under_way: Collection[int]) -> int:
+        """Return the target that another attempt would go to, while those ``under_way`` are."""
+        return self._router.chosen(self._avoided(None, under_way))
+
+    def _avoided(self, number: int | None, under_way: Collection[int]) -> set[int]:
+        avoid = {self.at(other) for other in under_way if other != number}
         if self._timed_out is not None:
-            silent = self._at(self._timed_out)
+            silent = self.at(self._timed_out)
             since = {index for sent, index in self.sent.items() if sent > self._timed_out}
             if len(since - {silent}) < len(self._targets.addresses) - 1:
                 avoid.add(silent)
-        return RoutedAttempt(self, number, avoid)
+        return avoid
 
     def timed_out(self, number: int) -> None:
         """Note that an attempt was not answered in the time it had."""
         self._timed_out = number
 
-    def _at(self, number: int) -> int:
+    def at(self, number: int) -> int:
+        """Return the target that an attempt was sent to."""
         # A first attempt may have been sent before there was a route, and its target left since.
         return self.sent.get(number, self._start)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import random
 import time
@@ -47,6 +48,9 @@ from rifl.core._shared.reasons import LOST_REASONS
 
 _log = get_logger("rifl.client")
 _GROUP = "rifl.paths"
+
+# So long after an end without an answer the state of the connection is looked at once more.
+LAG_S = 0.005
 
 _time_ns = time.time_ns
 # Its own: an application that seeds the shared one would have all its processes send the same
@@ -118,7 +122,7 @@ class ClientState:
     out. Any thread.
     """
 
-    channel: Any
+    channel: Any = None
 
     def __init__(
         self,
@@ -163,6 +167,8 @@ class ClientState:
         self.waiting: weakref.WeakSet[Any] = weakref.WeakSet()
         # What keeps a connection's multicallables.
         self.stubs: weakref.WeakSet[Stub] = weakref.WeakSet()
+        # When a target was last seen without a connection, by its index.
+        self._lost_at: dict[int, float] = {}
         # Where there are several targets.
         self.router = router
         self.observer = Observers.of(settings.observer, _observer_failed)
@@ -234,6 +240,52 @@ class ClientState:
         outcome = Outcome.EXECUTED if code is grpc.StatusCode.OK else Outcome.UNKNOWN
         ended = EndedCall(method, None, 1, outcome, "", code.name, self.now() - sent_at)
         self.observer.call_ended(ended, begun)  # type: ignore[union-attr]
+
+    @property
+    def target(self) -> int:
+        """The index of the target that calls go to."""
+        return 0 if self.router is None else self.router.targets.current
+
+    def connected(self, index: int) -> bool:
+        """Whether there is a connection to a target, by its index; True where it is not known."""
+        return True
+
+    def lost(self, index: int, sent_at: float) -> bool:
+        """Whether an attempt that reached no server had no connection, or lost it.
+
+        gRPC tells of a call's end a while (``LAG_S``) before its channel's state changes, and may
+        be connected again by the next look. What one call saw holds for all that were sent before.
+        """
+        if not self.connected(index):
+            self._lost_at[index] = self.now()
+        return sent_at <= self._lost_at.get(index, -math.inf)
+
+    def tell_held(self) -> None:
+        """Tell of attempts that wait for a token; not under the lock."""
+        with self.lock:
+            held = self.session.take_held()
+        for each in held:
+            if each.first:
+                address = getattr(self.channel, "address", None)
+                target = "" if address is None else address(each.target)
+                if each.hedge:
+                    _log.info("hedges_held_back", target=target, method=each.method)
+                else:
+                    _log.warning("retries_held_back", target=target, method=each.method)
+            if self.observer is not None:
+                self.observer.attempt_held_back(each.method, hedge=each.hedge)
+
+    def beginner(self) -> Callable[[tuple[int, int], float], IssuedCall | None]:
+        """Return what issues a call whose first attempt has no exchange: under the lock.
+
+        If the policy cuts that attempt off, the call is issued only if it would find a token then.
+        """
+        session = self.session
+        if session.retry.attempt_timeout_s is None:
+            return session.try_begin
+        return lambda stamp, now: (
+            session.try_begin(stamp, now) if session.may_cut(self.target) else None
+        )
 
     # The lease, and the calls that wait for it.
 
@@ -323,7 +375,7 @@ class ClientState:
                 self.settings.group_path,
             )
             if self.path is not None and self.settings.default_retry:
-                self.session.retry = self.path.retry
+                self.session.use(self.path.retry)
         with self.lock:
             lease = self.session.granted(grant, sent_at)
             woken = self._lease_is_back(lease)

@@ -12,7 +12,7 @@ from typing import Any, Unpack
 import grpc
 
 from _rifl_ground.owned_lock import OwnedLock
-from rifl._client.answers import CLOSED
+from rifl._client.answers import CLOSED, CUT_OFF
 from rifl._client.batch import BatchItem, BatchResult, BatchRun, Send
 from rifl._client.errors import reentrant
 from rifl._client.grpc_channels import (
@@ -105,7 +105,13 @@ class Batches:
             inner = self._callables[method] = self._client.channel.unary_unary(method)
         with contextlib.nullcontext() if step.route is None else step.route:
             try:
-                reply = inner(step.body, step.timeout_s, step.metadata)
+                if step.cut_at is None:
+                    reply = inner(step.body, step.timeout_s, step.metadata)
+                else:
+                    future = inner.future(step.body, step.timeout_s, step.metadata)
+                    reply = self._reply(future, run, step.cut_at)
+            except _CutOff:
+                run.failed(CUT_OFF)
             except grpc.RpcError as error:
                 run.failed(error)  # type: ignore[arg-type]  # gRPC's are calls, too
             except ValueError:
@@ -113,6 +119,26 @@ class Batches:
                 run.failed(CLOSED)
             else:
                 run.replied(reply)
+
+    def _reply(self, future: Any, run: BatchRun, cut_at: float) -> Any:
+        """Wait for an RPC that may be cut; raises ``_CutOff`` if it was."""
+        at: float | None = cut_at
+        try:
+            while at is not None:
+                try:
+                    return future.result(max(at - self._client.now(), 0.0))
+                except grpc.FutureTimeoutError:
+                    at = run.overdue()
+        except BaseException:
+            future.cancel()
+            raise
+        if future.cancel():
+            raise _CutOff
+        return future.result()
+
+
+class _CutOff(Exception):
+    """An RPC was not answered in its time, and another one is sent."""
 
 
 @shows(ConnectKeywords)

@@ -19,7 +19,7 @@ from _rifl_ground.owned_lock import OwnedLock
 from lease_server.v1 import lease_server_pb2 as pb
 from rifl._client.answers import NO_STATUS, FinalStatus
 from rifl._client.errors import Status, reentrant
-from rifl._client.grpc_channels import Connect
+from rifl._client.grpc_channels import Connect, is_connected
 from rifl._client.lease_requests import (
     REPLIES,
     LeaseRequest,
@@ -127,6 +127,11 @@ class SyncClient(ClientState):
         if hasattr(channel, "replace") and settings.retry.silence_s is not None:
             self.watch = ConnectionWatch(settings.retry.silence_s)
         self._keeper = LeaseKeeper(channel)
+
+    def connected(self, index: int) -> bool:
+        """See ``ClientState``."""
+        at = getattr(self.channel, "at", None)
+        return at is None or self.closed or is_connected(at(index))
 
     def look_at_lease(self) -> None:
         """Have the lease looked after now."""

@@ -56,7 +56,8 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
         self._lease: ClientLease | None = None
         self._deduplicated = False
         self._fast = client.settings.hedge_after_s is None and client.settings.session_name is None
-        self._attempt_timeout_s = client.settings.retry.attempt_timeout_s
+        self._attempt_timeout_s = client.session.retry.attempt_timeout_s
+        self._begin = client.beginner()
         with client.lock:
             client.stubs.add(self)
 
@@ -120,7 +121,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
                 if self._fast and not client.window_waiters:
                     stamp = client.stamp()
                     with client.lock:
-                        call = client.session.try_begin(stamp, sent_at)
+                        call = self._begin(stamp, sent_at)
             if call is None:
                 client.check_usable()
                 exchange = BlockingExchange(
@@ -297,6 +298,7 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
             inner = self._method_here.now()
         elif path is not self._path:
             self._attempt_timeout_s = self._client.session.retry.attempt_timeout_s
+            self._begin = self._client.beginner()
             inner = path.unary_unary(self._method, self._method_here)
             self._path = path
         else:

@@ -64,8 +64,12 @@ def test_a_timed_out_attempt_is_not_the_end() -> None:
     """An attempt's own time-out is retried within the deadline."""
     flow = CallFlow(session(attempt_timeout_s=1.0), Invocation(METHOD, 0.0, deadline=5.0))
     flow.start(0.0)
-    assert flow.attempt_timeout_s == 1.0
+    assert (flow.attempt_timeout_s, flow.wake_at) == (5.0, 1.0)
+    assert flow.woken(1.0) is Action.CUT
+    assert flow.attempts_under_way == [1]
     assert flow.answered(1, AttemptAnswer("DEADLINE_EXCEEDED"), 1.0, 0.5) is Action.WAIT
+    assert flow.wake_at == 1.025
+    assert flow.woken(1.025) is Action.SEND
 
 
 def test_retries_run_out() -> None:
@@ -313,14 +317,18 @@ ANSWERS = st.sampled_from(
     script=st.lists(st.tuples(st.booleans(), ANSWERS, st.floats(0.0, 2.0)), max_size=30),
     deadline=st.none() | st.floats(0.5, 10.0),
     hedge=st.none() | st.floats(0.1, 1.0),
+    limit=st.none() | st.floats(0.1, 1.0),
 )
 @settings(max_examples=300, deadline=None)
 def test_every_flow_ends_truthfully(
-    script: list[tuple[bool, AttemptAnswer, float]], deadline: float | None, hedge: float | None
+    script: list[tuple[bool, AttemptAnswer, float]],
+    deadline: float | None,
+    hedge: float | None,
+    limit: float | None,
 ) -> None:
     """Never NOT_EXECUTED after an attempt that may have run; identity and stamp never change
     between attempts of one id; nothing stays outstanding (DESIGN §3)."""
-    made = session(max_elapsed_s=10.0)
+    made = session(max_elapsed_s=10.0, attempt_timeout_s=limit, budget_tokens=1.0)
     flow = CallFlow(
         made,
         Invocation(METHOD, 0.0, deadline=deadline, hedge_after_s=hedge, stamp=(1, 2)),

@@ -44,6 +44,12 @@ class ForgettingProxy:
         """Take from now on what either side sends, and pass nothing on."""
         self._swallowed.update(self._all)
 
+    def cut(self) -> None:
+        """End the connections that there are; new ones are taken."""
+        for each in list(self._all):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         """End all of it."""
         for each in (self._listening, *self._all):

@@ -11,7 +11,7 @@ from _rifl_ground.refusals import Outcome
 from rifl.core._calling.issued_call import IssuedCall
 from rifl.core._calling.retry import pause_s
 from rifl.core._shared import errors
-from rifl.core._shared.codes import TRANSPORT_CODES
+from rifl.core._shared.codes import TRANSPORT_CODES, UNREACHED_CODES
 from rifl.core._shared.reasons import (
     FINAL_REASONS,
     FORGOTTEN_REASONS,
@@ -19,6 +19,7 @@ from rifl.core._shared.reasons import (
     NOT_OF_THE_KEY,
     REASONS,
     RETRIED_REASONS,
+    SENT_ON_REASONS,
 )
 
 _NO_INFO: Mapping[str, str] = MappingProxyType({})
@@ -33,7 +34,8 @@ class AttemptAnswer(NamedTuple):
     process refused to receive or could not decode: it would be the same again.
     ``too_long`` marks a message over gRPC's size limits, which a smaller batch may keep to.
     ``limited``: gRPC's own server refused it by its ``maximum_concurrent_rpcs``, before
-    any rifl handler or interceptor.
+    any rifl handler or interceptor. ``unconnected``: no server answered, and there is no
+    connection to the target; it says what the next attempt costs, and nothing of the outcome.
     """
 
     code: str
@@ -44,6 +46,17 @@ class AttemptAnswer(NamedTuple):
     permanent: bool = False
     limited: bool = False
     too_long: bool = False
+    unconnected: bool = False
+
+    @property
+    def unreached(self) -> bool:
+        """Whether no server that is known to be one answered."""
+        return self.code in UNREACHED_CODES and self.outcome is None and not self.reason
+
+    @property
+    def sends_on(self) -> bool:
+        """Whether the next attempt needs no token: see ``RetryBudget``."""
+        return self.unconnected or self.reason in SENT_ON_REASONS
 
     @property
     def store(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from rifl.core._calling.client_lease import ClientLease
 from rifl.core._calling.client_session import ClientSession
 from rifl.core._calling.invocation import Invocation
 from rifl.core._calling.issued_call import IssuedCall
-from rifl.core._calling.retry import shortened_s
+from rifl.core._calling.retry import TICK_S, shortened_s
 from rifl.core._shared.errors import (
     BadHeader,
     BatchTooLarge,
@@ -83,15 +84,25 @@ class BatchFlow:
         self._limits = limits
         self._sent: set[IssuedCall] = set()
         self._unparsed = 0
+        # Items of which another attempt needs a token, whether there is one for the next RPC,
+        # and whether one was asked for in vain.
+        self._costly: set[int] = set()
+        self._paid = False
+        self._waits = False
 
-    def step(self, now: float) -> BatchAction:
-        """Decide what comes next."""
+    def step(self, now: float, target: int = 0, *, connected: bool = True) -> BatchAction:
+        """Decide what comes next. ``target``: where an RPC would go; else see ``CallFlow``."""
         invariant(self.rpc is None, "one RPC is in flight at a time")
         self.wake_at = None
         if self._left and self._deadline is not None and now >= self._deadline:
             self._end_all("DEADLINE_EXCEEDED", "", now)
         if self._left:
             self._check(now)
+        if not connected:
+            self._costly.clear()
+        waits = self._left and not self._pay(now, target)
+        if waits and self._give_up_at is not None and now >= self._give_up_at:
+            self._end_all("UNAVAILABLE", "", now)
         if not self._left:
             return BatchAction.DONE
         items, wanting = self._load(now)
@@ -125,6 +136,8 @@ class BatchFlow:
             if answer.code == "OK" and answer.outcome is not None:
                 if call.key is None:
                     session.complete(call)
+                else:
+                    session.answered_by_key()
                 self._end(at, EndedItem(answer.outcome, answer=its))
                 continue
             self._judge(at, call, rpc, answer, its, now, jitter)
@@ -149,7 +162,7 @@ class BatchFlow:
                 self._too_large(at, call, rpc, answer, its, now)
             self._limits.refused(len(rpc.items), sum(self._sizes[at] for at in rpc.items))
             return
-        if answer.code == "DEADLINE_EXCEEDED" and answer.outcome is None and self._over(rpc):
+        if answer.code == "DEADLINE_EXCEEDED" and answer.outcome is None and self._over(rpc, now):
             for call in rpc.calls:
                 call.may_have_run = True
             self._due.update(dict.fromkeys(rpc.items, now))
@@ -157,6 +170,19 @@ class BatchFlow:
             return
         for at, call in zip(rpc.items, rpc.calls, strict=True):
             self._judge(at, call, rpc, answer, its, now, jitter)
+
+    def overdue(self, now: float, target: int, *, connected: bool) -> float | None:
+        """Return None if the RPC in flight must be cut, as ``CallFlow`` says, else when to ask.
+
+        ``target``: where the next one would go. Not ``connected``: this one has no connection.
+        """
+        rpc = self.rpc
+        invariant(rpc is not None, "an RPC was in flight")
+        again = any(self._may_retry(at, now) for at in rpc.items)  # type: ignore[union-attr]
+        if not again or not connected or self._paid or self._take_token(now, target):
+            self._paid = True
+            return None
+        return self._session.look_at(target, now)
 
     def unreadable(self, its: Any, now: float) -> None:
         """Handle an answer that is none to a batch: the server does not deduplicate."""
@@ -221,6 +247,8 @@ class BatchFlow:
             and (when := self._next_at(at, now, judgement.after_s, judgement.least_s)) is not None
         ):
             self._due[at] = when
+            if not answer.sends_on:
+                self._costly.add(at)
             if judgement.reason:
                 self._refusals[at] = judgement.reason, its
         else:
@@ -267,7 +295,7 @@ class BatchFlow:
             call.method = self._invocation.method
             self._session.abandon(call, now)
         else:
-            self._session.complete(call)
+            self._session.complete_unanswered(call)
 
     def _end(self, at: int, ended: EndedItem) -> None:
         invariant(self.ended[at] is None, "an item ends once")
@@ -277,13 +305,33 @@ class BatchFlow:
 
     # -- times -------------------------------------------------------------------------
 
-    def _over(self, rpc: BatchRpc) -> bool:
+    def _over(self, rpc: BatchRpc, now: float) -> bool:
         # Our clock may be a tick behind gRPC's.
-        return (
-            self._deadline is not None
-            and rpc.timeout_s is not None
-            and rpc.sent_at + rpc.timeout_s >= self._deadline - 0.001
-        )
+        if self._deadline is None or rpc.timeout_s is None:
+            return False
+        return self._session.retry.attempt_timeout_s is None or now >= self._deadline - TICK_S
+
+    # -- the budget --------------------------------------------------------------------
+
+    def _pay(self, now: float, target: int) -> bool:
+        """Have a token for items that are due and need one; False: they wait, looking later."""
+        costly = [at for at in self._costly if self._due.get(at, math.inf) <= now]
+        if not costly or self._paid:
+            return True
+        self._paid = self._take_token(now, target)
+        if not self._paid:
+            look_at = self._session.look_at(target, now)
+            if self._give_up_at is not None:
+                look_at = min(look_at, self._give_up_at)
+            self._due.update(dict.fromkeys(costly, look_at))
+        return self._paid
+
+    def _take_token(self, now: float, target: int) -> bool:
+        waits, self._waits = self._waits, True
+        if not self._session.may_send(self._invocation.method, target, now, waits=waits):
+            return False
+        self._waits = False
+        return True
 
     def _next_at(self, at: int, now: float, pause_s: float, least_s: float = 0.0) -> float | None:
         """When to send an item again: see ``CallFlow``."""
@@ -376,15 +424,21 @@ class BatchFlow:
                 call.attempt += 1
                 attempt = max(attempt, call.attempt)
             calls.append(call)
+        if not self._costly.isdisjoint(items):
+            self._costly.difference_update(items)
+            self._paid = False
         self._sent.update(calls)
         first_incomplete, completed = 1, _NOTHING
         if any(call.key is None for call in calls):
             first_incomplete, completed = self._session.acknowledgements(calls[0].lease)
         remaining = None if self._deadline is None else max(self._deadline - now, 0.0)
         limit = self._session.retry.attempt_timeout_s
-        if limit is None or (remaining is not None and remaining <= limit):
-            limit = remaining
-        self.rpc = BatchRpc(items, calls, attempt, first_incomplete, completed, limit, now)
+        cut_at = None
+        if limit is not None and (remaining is None or limit < remaining):
+            cut_at = now + limit
+        self.rpc = BatchRpc(
+            items, calls, attempt, first_incomplete, completed, remaining, now, cut_at
+        )
         return BatchAction.SEND
 
     def _end_leg(self) -> BatchRpc:

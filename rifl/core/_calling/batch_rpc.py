@@ -36,6 +36,7 @@ class BatchRpc(NamedTuple):
     completed: Sequence[tuple[int, int]]
     timeout_s: float | None
     sent_at: float
+    cut_at: float | None = None
 
 
 class EndedItem(NamedTuple):

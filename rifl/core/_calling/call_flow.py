@@ -5,11 +5,11 @@ from __future__ import annotations
 import enum
 
 from _rifl_ground.refusals import Outcome
-from rifl.core._calling.answer import AttemptAnswer, Step
+from rifl.core._calling.answer import AttemptAnswer, Judgement, Step
 from rifl.core._calling.client_session import ClientSession
 from rifl.core._calling.invocation import OWN_HEADER, Invocation
 from rifl.core._calling.issued_call import IssuedCall
-from rifl.core._calling.retry import shortened_s
+from rifl.core._calling.retry import TICK_S, shortened_s
 from rifl.core._shared.errors import BadHeader, NotDeduplicated, StoreMismatch, WindowExceeded
 from rifl.core._shared.invariant import invariant
 
@@ -19,6 +19,8 @@ class Action(enum.Enum):
 
     SEND = "send"
     WAIT = "wait"
+    # Cancel the attempts in flight: each ends as one that had no answer in its time.
+    CUT = "cut"
     # Wait for a usable lease, or for room in the window; then ``woken``.
     LEASE = "lease"
     WINDOW = "window"
@@ -34,7 +36,9 @@ class CallFlow:
     ``woken`` when ``wake_at`` is reached, if that is not None.
 
     SEND: send one more attempt of ``call`` (numbered ``call.attempt``; None for
-    a method that is not deduplicated: no header) bounded by ``attempt_timeout_s``.
+    a method that is not deduplicated: no header) bounded by ``attempt_timeout_s``: the caller's
+    deadline. CUT: the time that the policy gives an attempt has passed, and another may be sent;
+    the shell cancels those in flight, and reports DEADLINE_EXCEEDED of each that has no answer.
     RETURN: hand over the answer just reported. RAISE: raise the last answer's
     status, or ``code`` where it is set, with ``outcome`` and ``reason``. A call with
     ``OWN_HEADER`` is sent once, without a rifl header: only its caller knows whether
@@ -42,7 +46,12 @@ class CallFlow:
     identity is acknowledged or set aside as unresolved; the shell must cancel the
     attempts in flight. ``decode`` is kept on the call for the shell.
 
-    Invariant: at most two attempts are in flight, and none after the end.
+    Invariants:
+
+    1. At most two attempts are in flight, and none after the end.
+    2. A retry or a hedge that is not free takes a token of the session's budget, or waits for
+       one. A call ends no earlier for that, nor does its attempt in flight.
+
     No I/O and no clock; serialised by the shell, together with its session.
     """
 
@@ -72,6 +81,12 @@ class CallFlow:
         self._under_way: dict[int, tuple[float, bool]] = {}
         self._hedge_at: float | None = None
         self._retry_at: float | None = None
+        self._cut_at: float | None = None
+        # Whether the attempt to come needs no token, or has one; and what ends the call without it.
+        self._paid = False
+        self._judged: Judgement | None = None
+        # Whether a retry, or a hedge, was held back already.
+        self._held_back = {False: False, True: False}
         self._window_full = False
         max_elapsed_s = session.retry.max_elapsed_s
         self._give_up_at = invocation.deadline
@@ -106,28 +121,37 @@ class CallFlow:
     def start(self, now: float) -> Action:
         """Begin; with a ``call`` given, its first attempt is sent unchanged."""
         if self.call is not None:
-            return self._send(now)
+            return self._send(now, bounded=True)
         if self._invocation.expired:
             return self._out_of_time("DEADLINE_EXCEEDED", now)
         return self._begin(now)
 
-    def woken(self, now: float) -> Action:
-        """Look again: a time was reached, a lease or room in the window may be there."""
+    def woken(self, now: float, target: int = 0, *, connected: bool = True) -> Action:
+        """Look again: a time was reached, a lease or room in the window may be there.
+
+        ``target``: where another attempt would go. Not ``connected``: those in flight have no
+        connection, or the last one lost it.
+        """
         invariant(not self.done, "a call that ended is not woken")
         if self._deadline is not None and now >= self._deadline:
             if self._window_full:
                 return self._no_room("DEADLINE_EXCEEDED")
-            return self._out_of_time("DEADLINE_EXCEEDED", now)
+            return self._not_sent_again(now) or self._out_of_time("DEADLINE_EXCEEDED", now)
         if self._under_way:
-            if self._hedge_at is not None and now >= self._hedge_at:
-                self._hedge_at = None
-                return self._send_again(now) if self._may_retry(now) else self._wait()
-            return self._wait()
+            return self._woken_under_way(now, target, connected=connected)
         if self._retry_at is not None:
+            self._paid = self._paid or not connected
             if now < self._retry_at:
                 return self._wait()
-            # Without a call: under the identity of a new client id.
-            return self._begin(now) if self.call is None else self._send_again(now)
+            if self.call is None:
+                # Under the identity of a new client id.
+                return self._begin(now)
+            if not self._pay(now, target):
+                if self._give_up_at is not None and now >= self._give_up_at:
+                    return self._not_sent_again(now) or self._out_of_time("UNAVAILABLE", now)
+                self._retry_at = _earliest(self._session.look_at(target, now), self._give_up_at)
+                return self._wait()
+            return self._send_again(now)
         if self._give_up_at is not None and now >= self._give_up_at:
             if self._window_full:
                 return self._no_room(WindowExceeded.code_name)
@@ -140,11 +164,17 @@ class CallFlow:
         sent_at, to_deadline = self._under_way.pop(attempt)
         if self.call is None:
             return self._judge_plain(answer, now)
-        if answer.code == "DEADLINE_EXCEEDED" and answer.outcome is None and to_deadline:
+        if answer.code == "DEADLINE_EXCEEDED" and answer.outcome is None:
+            limit = self._session.retry.attempt_timeout_s
             # The caller's own deadline; our clock may be a tick behind gRPC's.
-            return self._out_of_time(answer.code, now, own_status=True)
+            if to_deadline and (limit is None or now >= self._deadline - TICK_S):  # type: ignore[operator]
+                return self._out_of_time(answer.code, now, own_status=True)
         judgement = self._session.answered(self.call, answer, sent_at, jitter, attempt)
         if judgement.step is Step.RETURN:
+            if self._invocation.hedge_after_s is not None:
+                self._session.took(self._invocation.method, now - sent_at)
+            if self.call.key is not None:
+                self._session.answered_by_key()
             if self._sent > 1:
                 self._session.linger(self.call, now)
             else:
@@ -167,6 +197,8 @@ class CallFlow:
             at = self._next_at(now, judgement.after_s, judgement.least_s)
             if at is not None:
                 self._retry_at = at
+                self._paid = self._paid or answer.sends_on
+                self._judged = judgement
                 return self._wait()
         return self._raise(judgement.outcome, judgement.reason, now, judgement.resolvable)
 
@@ -227,30 +259,69 @@ class CallFlow:
             self.call.decode, self.call.method = invocation.decode, invocation.method
         return self._send(now)
 
-    def _send(self, now: float) -> Action:
+    def _send(self, now: float, *, bounded: bool = False) -> Action:
+        """Send an attempt; ``bounded``: it was sent, and bounded by the policy's time."""
         remaining = None if self._deadline is None else max(self._deadline - now, 0.0)
         limit = self._session.retry.attempt_timeout_s if self._deduplicated else None
         to_deadline = limit is None or (remaining is not None and remaining <= limit)
-        self.attempt_timeout_s = remaining if to_deadline else limit
+        self.attempt_timeout_s = remaining
+        self._cut_at = None if to_deadline or bounded else now + limit  # type: ignore[operator]
         number = self.call.attempt if self.call is not None else 1
-        self._under_way[number] = (now, to_deadline and remaining is not None)
+        self._under_way[number] = (now, remaining is not None and (to_deadline or not bounded))
         self._sent += 1
         hedge_after_s = self._invocation.hedge_after_s
         if hedge_after_s is not None and self._deduplicated and len(self._under_way) == 1:
-            self._hedge_at = now + hedge_after_s
+            self._hedge_at = self._session.hedge_at(self._invocation.method, now, hedge_after_s)
         self._wait()
         return Action.SEND
 
+    def _woken_under_way(self, now: float, target: int, *, connected: bool) -> Action:
+        if len(self._under_way) == 1 and self._hedge_at is not None and now >= self._hedge_at:
+            self._hedge_at = None
+            if self._may_retry(now):
+                if not connected or self._pay(now, target, hedge=True):
+                    return self._send_again(now)
+                self._hedge_at = self._session.look_at(target, now)
+        if self._cut_at is not None and now >= self._cut_at:
+            # Without another attempt, too: the policy bounds the last one as well.
+            if not self._may_retry(now) or not connected or self._pay(now, target):
+                self._cut_at = self._hedge_at = None
+                self._paid = True
+                self._wait()
+                return Action.CUT
+            self._cut_at = self._session.look_at(target, now)
+        return self._wait()
+
+    def _pay(self, now: float, target: int, *, hedge: bool = False) -> bool:
+        """Take a token, unless the next attempt has one; False: it waits."""
+        if self._paid and not hedge:
+            return True
+        waits, self._held_back[hedge] = self._held_back[hedge], True
+        method = self._invocation.method
+        if not self._session.may_send(method, target, now, hedge=hedge, waits=waits):
+            return False
+        self._held_back[hedge] = False
+        return True
+
+    def _not_sent_again(self, now: float) -> Action | None:
+        """End a call whose next attempt waited for a token until its time was over."""
+        judged = self._judged
+        if judged is None or self._retry_at is None:
+            return None
+        return self._raise(judged.outcome, judged.reason, now, judged.resolvable)
+
     def _send_again(self, now: float) -> Action:
         invariant(self.call is not None and len(self._under_way) < 2, "at most two in flight")
-        self._retry_at = None
+        self._retry_at = self._judged = None
+        self._paid = False
         self._session.next_attempt(self.call)  # type: ignore[arg-type]
         return self._send(now)
 
     def _wait(self) -> Action:
         if self._under_way:
             # Attempts carry the deadline themselves, and its status is gRPC's own.
-            self.wake_at = self._hedge_at if len(self._under_way) == 1 else None
+            hedge_at = self._hedge_at if len(self._under_way) == 1 else None
+            self.wake_at = _earliest(hedge_at, self._cut_at)
         else:
             self.wake_at = _earliest(self._retry_at, self._deadline)
         return Action.WAIT
@@ -308,8 +379,10 @@ class CallFlow:
         invariant(call is not None, "only an issued call is acknowledged")
         if resolvable:
             self._session.abandon(call, now)  # type: ignore[arg-type]
-        else:
+        elif outcome in (Outcome.EXECUTED, Outcome.REPLAYED):
             self._session.complete(call)  # type: ignore[arg-type]
+        else:
+            self._session.complete_unanswered(call)  # type: ignore[arg-type]
         return self._end(Action.RAISE, outcome, reason)
 
     def _end(self, action: Action, outcome: Outcome, reason: str) -> Action:

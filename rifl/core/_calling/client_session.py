@@ -13,6 +13,7 @@ from rifl.core._calling.answer import AttemptAnswer, Judgement, Step, judge
 from rifl.core._calling.client_lease import ClientLease, LeaseGrant
 from rifl.core._calling.issued_call import IssuedCall
 from rifl.core._calling.retry import RetryPolicy, shortened_s
+from rifl.core._calling.retry_budget import HeldBack, RetryBudget, UsualDuration
 from rifl.core._calling.silence import ConnectionWatch
 from rifl.core._shared.call import MAX_RANGES
 from rifl.core._shared.errors import WindowExceeded
@@ -93,8 +94,13 @@ class ClientSession:
         """``named``: its client id is a named session's, which takes calls with a key only."""
         if window < 1 or unresolved_limit < 0 or unresolved_s < 0:
             raise ValueError("window >= 1, unresolved_limit >= 0 and unresolved_s >= 0 must hold")
-        self.retry = retry or RetryPolicy()
+        self.use(retry or RetryPolicy())
         self.lease: ClientLease | None = None
+        # What was held back by the budget, until the shell has told it.
+        self.held: list[HeldBack] = []
+        # What was answered of earlier client ids, and by key; less what ended without an answer.
+        self._answered = 0
+        self._durations: dict[str, UsualDuration] = {}
         # What granted the last client id, 0 before that.
         self.store = 0
         self.named = named
@@ -110,6 +116,11 @@ class ClientSession:
         self._lingering: deque[tuple[IssuedCall, float]] = deque()
         self._unresolved: OrderedDict[RpcId, tuple[IssuedCall, float]] = OrderedDict()
 
+    def use(self, retry: RetryPolicy) -> None:
+        """Go by another policy from now on."""
+        self.retry = retry
+        self._budget = RetryBudget(retry.budget_tokens, retry.budget_ratio)
+
     # The lease: when it is asked for, renewed, and given up.
 
     def may_take(self, grant: LeaseGrant) -> bool:
@@ -122,6 +133,7 @@ class ClientSession:
     def granted(self, grant: LeaseGrant, sent_at: float) -> ClientLease:
         """Take a new client id, asked for at ``sent_at``."""
         self.store = grant.store
+        self._answered = self._answered_calls()
         window = min(self._window, grant.window) if grant.window else self._window
         self.lease = ClientLease(grant, window, sent_at)
         self._lease_failures = 0
@@ -154,6 +166,7 @@ class ClientSession:
         self._drop_lingering(math.inf)
         lease.lost = True
         if self.lease is lease:
+            self._answered = self._answered_calls()
             self.lease = None
             self._lease_failures = 0
         if lease.tracker.incomplete:
@@ -360,6 +373,13 @@ class ClientSession:
         if sent_at is not None:
             lease.accepted(sent_at)
 
+    def complete_unanswered(self, call: IssuedCall) -> None:
+        """Acknowledge a call that got no answer of its handler's."""
+        lease = call.lease
+        if lease is self.lease and lease.tracker.has(call.seq):
+            self._answered -= 1
+        lease.tracker.complete(call.seq)
+
     def linger(self, call: IssuedCall, now: float) -> None:
         """Acknowledge an answered call of several attempts, in a while.
 
@@ -383,10 +403,68 @@ class ClientSession:
         """End a call whose outcome is unknown: it stays resolvable for a while."""
         limit = min(self._unresolved_limit, call.lease.tracker.window // 2)
         if not limit:
-            self.complete(call)
+            self.complete_unanswered(call)
             return
         self._unresolved[call.rpc_id] = (call, now + self._unresolved_s)
         self._drop_unresolved(now, limit)
+
+    # The budget for attempts after the first, and when hedges are due.
+
+    def may_send(
+        self, method: str, target: int, now: float, *, hedge: bool = False, waits: bool = False
+    ) -> bool:
+        """Take a token for one more attempt; False: look again at ``look_at``.
+
+        ``waits``: the attempt was held back before.
+        """
+        if self._budget.take(target, now, self._answered_calls(), hedge=hedge):
+            return True
+        if not waits:
+            self.held.append(self._budget.held_back(method, target, hedge=hedge))
+        return False
+
+    def look_at(self, target: int, now: float) -> float:
+        """Return when to ask ``may_send`` again."""
+        return self._budget.look_at(target, now)
+
+    def not_sent(self, target: int) -> None:
+        """Give a token back for which nothing was sent."""
+        self._budget.give_back(target, self._answered_calls())
+
+    def may_cut(self, target: int) -> bool:
+        """Whether all calls in flight, and one more, would find a token if they timed out now."""
+        lease = self.lease
+        in_flight = 0 if lease is None else lease.tracker.incomplete
+        return self._budget.has(target, self._answered_calls(), in_flight + 1)
+
+    def take_held(self) -> list[HeldBack]:
+        """Return, once each, what was held back."""
+        held, self.held = self.held, []
+        return held
+
+    def answered_by_key(self) -> None:
+        """Note that a call with a key, which no tracker counts, was answered."""
+        self._answered += 1
+
+    def hedge_at(self, method: str, sent_at: float, after_s: float) -> float:
+        """Return when a hedge is due: not before most answers of the method would be there."""
+        usual = self._durations.get(method)
+        return sent_at + (after_s if usual is None else max(after_s, usual.slow_s))
+
+    def took(self, method: str, seconds: float) -> None:
+        """Note how long an attempt took that was answered."""
+        usual = self._durations.get(method)
+        if usual is None:
+            usual = self._durations[method] = UsualDuration()
+        usual.took(seconds)
+
+    def _answered_calls(self) -> int:
+        # Of the first attempts' own path, which counts nothing for this.
+        lease = self.lease
+        if lease is None:
+            return self._answered
+        tracker = lease.tracker
+        return self._answered + tracker.following - 1 - tracker.incomplete
 
     # Calls whose outcome stayed unknown.
 
@@ -400,7 +478,7 @@ class ClientSession:
         """Note that the outcome of a call is known now: it is acknowledged."""
         entry = self._unresolved.pop(rpc_id, None)
         if entry is not None:
-            self.complete(entry[0])
+            self.complete_unanswered(entry[0])
 
     def unresolved_until(self) -> float | None:
         """Return when the oldest unresolved call will be acknowledged."""
@@ -440,7 +518,7 @@ class ClientSession:
             if until > now and (limit is None or len(self._unresolved) <= limit):
                 return
             del self._unresolved[rpc_id]
-            self.complete(call)
+            self.complete_unanswered(call)
 
     @staticmethod
     def _ranges(lease: ClientLease) -> list[tuple[int, int]]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 _MAX_EXPONENT = 64
 # With less than twice this left, another attempt would find what the last one found.
 _SHORTEST_S = 0.01
+# By so much gRPC's clock may be ahead of the client's.
+TICK_S = 0.05
 
 
 def pause_s(backoff_s: float, told_s: float | None) -> float:
@@ -52,8 +54,13 @@ class RetryPolicy:
     ``max_attempts`` bounds their number (None: no bound). If a call is in flight on a channel
     of ``connect``, and nothing was answered on it for ``silence_s``, the channel asks
     the lease service for a sign of life. It replaces a connection that gives none within
-    ``silence_s``, while another one does; None: never. Raises ``ValueError`` for numbers
-    that make no sense together.
+    ``silence_s``, while another one does; None: never.
+
+    Retries and hedges have a budget for each target. ``budget_tokens`` are there at the
+    beginning and at most; a retry or a hedge takes one, each call that is answered adds
+    ``budget_ratio``. Without one it waits; one a second is sent all the same. Free are first
+    attempts, and those after NOT_LEADER, DRAINING or a lost connection. None: no budget. Raises
+    ``ValueError`` for numbers that make no sense together.
     """
 
     initial_backoff_s: float = 0.05
@@ -63,6 +70,8 @@ class RetryPolicy:
     max_elapsed_s: float | None = 60.0
     max_attempts: int | None = None
     silence_s: float | None = 2.0
+    budget_tokens: float | None = 10.0
+    budget_ratio: float = 0.1
 
     def __post_init__(self) -> None:
         """Check the fields against each other."""
@@ -78,6 +87,10 @@ class RetryPolicy:
             raise ValueError("max_attempts must be at least 1, or None")
         if self.silence_s is not None and self.silence_s <= 0:
             raise ValueError("silence_s must be positive, or None")
+        if self.budget_tokens is not None and self.budget_tokens < 1:
+            raise ValueError("budget_tokens must be at least 1, or None")
+        if self.budget_ratio < 0:
+            raise ValueError("budget_ratio must not be negative")
 
     def backoff_s(self, attempts: int, jitter: float) -> float:
         """Seconds to wait after ``attempts`` attempts; ``jitter`` in [0, 1)."""

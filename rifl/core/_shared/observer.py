@@ -115,6 +115,9 @@ class Observer:
     def call_ended(self, ended: EndedCall, begun: Any) -> None:
         """A call ended; in any thread."""
 
+    def attempt_held_back(self, method: str, *, hedge: bool) -> None:
+        """A retry, or a hedge, found the budget empty, and waits."""
+
     def batch_ended(self, ended: Sequence[EndedCall], begun: Any) -> None:
         """The items of a batch ended; by default each is reported as a call.
 
@@ -206,10 +209,14 @@ class Observers(Observer):
             except Exception as error:  # noqa: BLE001 - as above
                 self._note("batch_ended", error)
 
-    def _each(self, method: str, *arguments: Any) -> None:
+    def attempt_held_back(self, method: str, *, hedge: bool) -> None:
+        """See ``Observer``."""
+        self._each("attempt_held_back", method, hedge=hedge)
+
+    def _each(self, method: str, *arguments: Any, **named: Any) -> None:
         for observer in self._observers:
             try:
-                getattr(observer, method)(*arguments)
+                getattr(observer, method)(*arguments, **named)
             except Exception as error:  # noqa: BLE001 - as above
                 self._note(method, error)
 

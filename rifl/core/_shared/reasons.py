@@ -17,7 +17,8 @@ class Reason(NamedTuple):
     nothing can be had at that server now. ``final``: it is said about the identity for all
     time, whatever earlier attempts met. ``forgotten``: the server keeps nothing under the
     identity, so that there is nothing to resolve. ``ends_lease``: said of a client id, that is
-    of no more use.
+    of no more use. ``sends_on``: the next attempt goes to a server that can take it, and needs
+    no token of the budget.
     """
 
     error: type[RiflError]
@@ -26,6 +27,7 @@ class Reason(NamedTuple):
     final: bool = False
     forgotten: bool = False
     ends_lease: bool = False
+    sends_on: bool = False
     retry_after_s: float | None = None
 
 
@@ -43,8 +45,8 @@ _TABLE = (
     Reason(errors.InProgress, retried=True, retry_after_s=0.05),
     Reason(errors.OutcomeUnknown, final=True),
     Reason(errors.NotExecuted, final=True),
-    Reason(errors.NotLeader, retried=True, elsewhere=True),
-    Reason(errors.Draining, retried=True, elsewhere=True, retry_after_s=0.1),
+    Reason(errors.NotLeader, retried=True, elsewhere=True, sends_on=True),
+    Reason(errors.Draining, retried=True, elsewhere=True, sends_on=True, retry_after_s=0.1),
     Reason(errors.StoreUnavailable, retried=True, elsewhere=True, retry_after_s=0.1),
     Reason(errors.Deposed, retried=True, retry_after_s=0.1),
     Reason(errors.RecordPending, retried=True, retry_after_s=0.1),
@@ -64,6 +66,7 @@ RETRIED_REASONS = frozenset(reason for reason, row in REASONS.items() if row.ret
 ELSEWHERE_REASONS = frozenset(reason for reason, row in REASONS.items() if row.elsewhere)
 FINAL_REASONS = frozenset(reason for reason, row in REASONS.items() if row.final)
 FORGOTTEN_REASONS = frozenset(reason for reason, row in REASONS.items() if row.forgotten)
+SENT_ON_REASONS = frozenset(reason for reason, row in REASONS.items() if row.sends_on)
 LOST_REASONS = frozenset(reason for reason, row in REASONS.items() if row.ends_lease)
 # Refused for what the server was like at that moment. A copy of the attempt, such as a proxy
 # makes, may meet another moment, and run, until the identity is acknowledged.
