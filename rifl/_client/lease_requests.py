@@ -109,12 +109,12 @@ def failed(state: ClientState, request: LeaseRequest, status: Status) -> None:
     if request.probes and not says_something(status):
         # Whether there is a lease is for the renewals to find.
         with state.lock:
-            state.session.lease_failed(state.now(), state.jitter())
+            state.session.lease_failed(state.now(), state.jitter(), soon=True)
         return
     if request.streamed and status.code() in NO_STREAM:
         # There is no heartbeat stream for us: unary calls renew as well.
         lease.streams = False
-    state.renewal_failed(lease, status)
+    state.renewal_failed(lease, status, soon=request.streamed and not lease.streams)
 
 
 def check_of(

@@ -377,7 +377,7 @@ class ClientState:
             if self.path is not None and self.settings.default_retry:
                 self.session.use(self.path.retry)
         with self.lock:
-            lease = self.session.granted(grant, sent_at)
+            lease = self.session.granted(grant, sent_at, self.jitter())
             woken = self._lease_is_back(lease)
         _log.info("client_id_granted", client_id=grant.client_id, term_s=grant.term_s)
         self.wake(woken)
@@ -406,7 +406,8 @@ class ClientState:
             self.lease_lost(lease, reply.refused)
             return
         with self.lock:
-            self.session.renewed(lease, reply.term_ms / 1000, reply.token, sent_at)
+            term_s, jitter = reply.term_ms / 1000, self.jitter()
+            self.session.renewed(lease, term_s, reply.token, sent_at, jitter)
             woken = self._lease_is_back(lease) if lease is self.session.lease else []
         self.wake(woken)
 
@@ -416,8 +417,8 @@ class ClientState:
             self.session.not_accompanied(lease, self.now(), self.jitter())
         self.look_at_lease()
 
-    def renewal_failed(self, lease: ClientLease, status: Status) -> None:
-        """Take the error of a renewal."""
+    def renewal_failed(self, lease: ClientLease, status: Status, *, soon: bool = False) -> None:
+        """Take the error of a renewal; ``soon``: another way is there to ask by."""
         answer = read_answer(status)
         now = self.now()
         # Other refusals say nothing about the lease; but past its end there is
@@ -428,7 +429,7 @@ class ClientState:
         self.lease_status = status
         self._tell_away(status)
         with self.lock:
-            self.session.lease_failed(now, self.jitter())
+            self.session.lease_failed(now, self.jitter(), soon=soon)
 
     def grant_failed(self, status: Status) -> None:
         """Take the error of a Grant: final for all who wait, or to be repeated."""

@@ -62,7 +62,8 @@ class Client(ClientState):
     def __init__(self, clock: Clock) -> None:
         super().__init__(Settings(retry=FAST))
         self.now = clock  # type: ignore[method-assign,assignment]
-        self.jitter = Random(1).random  # type: ignore[method-assign]
+        # No renewal is early by chance.
+        self.jitter = lambda: 0.0  # type: ignore[method-assign]
         self.looked = 0
 
     def look_at_lease(self) -> None:
@@ -151,6 +152,32 @@ def test_one_request_renews_all_that_are_due_soon() -> None:
     assert third.looked == 0
 
 
+def test_channels_go_on_together_though_each_is_early_by_chance() -> None:
+    """Jitter is less than what a renewal may come early along with another one (§5)."""
+    world = World(0)
+    dice = Random(1)
+    for _ in range(20):
+        client = Client(world.clock)
+        client.jitter = dice.random  # type: ignore[method-assign]
+        client.renewals = world.renewals
+        world.renewals.join(client)
+        world.granted(client)
+        world.clients.append(client)
+    sent: list[float] = []
+    begin = world.clock.now
+    while world.clock.now < begin + 10 * TERM_S:
+        times = []
+        for client in world.clients:
+            while isinstance(due := next_request(client), LeaseRequest):
+                sent.append(world.clock.now)
+                world.answer(client, due)
+            assert due is not None
+            times.append(due)
+        world.clock.now = min(times)
+    # Three a term, each a little early.
+    assert sum(at > begin + TERM_S for at in sent) <= 9 * 3 * 1.3
+
+
 def test_who_was_renewed_of_late_is_left_out() -> None:
     """Only leases in the second half of the time between two renewals go along (§5)."""
     world = World(1)
@@ -237,7 +264,8 @@ def test_a_channel_that_fails_takes_nobody_along() -> None:
     first, second = world.clients
     world.clock.now += TERM_S / 3
     failed(first, world.due(first, most=0), LOST)
-    world.clock.now += 1
+    # A quarter of what is left.
+    world.clock.now += TERM_S / 6
     again = world.due(first)
     assert world.ids(again) == [first.client_id]
     world.answer(first, again)

@@ -55,6 +55,8 @@ class ClientLease:
 
     ``expires_at`` counts from when the request was *sent* that the server
     accepted last, so it is never later than the server's own time (RIFL §3.3).
+    ``early``: by this part of a third of the term it is renewed early, by chance. It holds
+    in full while no call has renewed it since ``early_from``.
     ``encoded`` is a shell's cache of id and token; it goes with the token. Until
     ``asked_until`` a renewal of it may be on its way.
     """
@@ -62,6 +64,8 @@ class ClientLease:
     __slots__ = (
         "asked_until",
         "client_id",
+        "early",
+        "early_from",
         "encoded",
         "expires_at",
         "lost",
@@ -84,6 +88,8 @@ class ClientLease:
         self.streams = grant.streams
         self.store = grant.store
         self.asked_until = -math.inf
+        self.early = 0.0
+        self.early_from = sent_at
         self.methods = MethodPatterns(grant.deduplicated, grant.not_deduplicated)
         self.window = window
         self.tracker = RequestTracker(window)

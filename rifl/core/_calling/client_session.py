@@ -30,6 +30,9 @@ UNRESOLVED_LIMIT = 64
 # Between two requests for a lease, however little time the calls have that wait for it.
 _SHORTEST_LEASE_PAUSE_S = 0.05
 
+# Renewals come earlier than after a third of the term: by at most this part of it, so that
+# clients that began together do not go on so.
+_JITTER = 0.2
 # A lease may be renewed along with another one so much of its term before it is due: half of
 # the time between two renewals.
 _EARLY_OF_TERM = 1 / 6
@@ -108,7 +111,10 @@ class ClientSession:
         self._losses: list[LostLease] = []
         self._lease_failures = 0
         self._lease_failed_at = 0.0
+        # The next request after a failure: where a call waits, or a connection is silent; and of
+        # an idle client.
         self._lease_retry_at = 0.0
+        self._renew_at = 0.0
         self._unresolved_s = unresolved_s
         self._unresolved_limit = unresolved_limit
         self._grpc_retries = grpc_retries
@@ -130,34 +136,63 @@ class ClientSession:
         """
         return not self.named or self.store in (0, grant.store)
 
-    def granted(self, grant: LeaseGrant, sent_at: float) -> ClientLease:
-        """Take a new client id, asked for at ``sent_at``."""
+    def granted(self, grant: LeaseGrant, sent_at: float, jitter: float = 0.0) -> ClientLease:
+        """Take a new client id, asked for at ``sent_at``.
+
+        Its first renewal is due at any time in the first third of the term, by ``jitter``.
+        """
         self.store = grant.store
         self._answered = self._answered_calls()
         window = min(self._window, grant.window) if grant.window else self._window
         self.lease = ClientLease(grant, window, sent_at)
+        self.lease.early = jitter
         self._lease_failures = 0
         return self.lease
 
-    def renewed(self, lease: ClientLease, term_s: float, token: bytes, sent_at: float) -> None:
-        """Note a renewal asked for at ``sent_at``; an empty token means the old one."""
+    def renewed(
+        self,
+        lease: ClientLease,
+        term_s: float,
+        token: bytes,
+        sent_at: float,
+        jitter: float = 0.0,
+    ) -> None:
+        """Note a renewal asked for at ``sent_at``; an empty token means the old one.
+
+        After failures many clients are renewed at once: the next renewal is spread as a first one.
+        """
+        spread = 1.0 if self._lease_failures else _JITTER
         self._lease_failures = 0
         lease.asked_until = -math.inf
         if term_s > 0:
             lease.term_s = term_s
+        lease.early = jitter * spread
         lease.accepted(sent_at)
+        lease.early_from = lease.renewed_at
         lease.token_at = max(lease.token_at, sent_at)
         if token and token != lease.token:
             lease.token = token
             lease.encoded = b""
 
-    def lease_failed(self, now: float, jitter: float) -> None:
-        """Note that a request of the lease server's got no answer; back off."""
-        if self.lease is not None:
-            self.lease.asked_until = -math.inf
+    def lease_failed(self, now: float, jitter: float, *, soon: bool = False) -> None:
+        """Note that a request of the lease server's got no answer; back off.
+
+        A lease that has half a minute left is not asked for each second: the pauses are a part
+        of what is left, or of a third of its term once it is over and no call waits. ``soon``:
+        by the policy's pauses, which also hold where a call waits.
+        """
+        lease = self.lease
         self._lease_failures += 1
         self._lease_failed_at = now
         self._lease_retry_at = now + self.retry.backoff_s(self._lease_failures, jitter)
+        self._renew_at = self._lease_retry_at
+        if lease is None:
+            return
+        lease.asked_until = -math.inf
+        if not soon:
+            left_s = lease.expires_at - now
+            pause_s = left_s / 2 if left_s > 0 else lease.term_s / 3
+            self._renew_at = max(self._renew_at, now + pause_s * (1 + jitter) / 2)
 
     def lost(self, lease: ClientLease) -> None:
         """Note that a lease is gone; idempotent. Its calls keep their identities."""
@@ -206,7 +241,7 @@ class ClientSession:
             if not wanted:
                 return LeaseStep.WAIT, None
             return (LeaseStep.GRANT, None) if now >= retry_at else (LeaseStep.WAIT, retry_at)
-        due = max(_heartbeat_at(lease), retry_at)
+        due = max(_heartbeat_at(lease), self._renew_at if self._lease_failures else now)
         if wanted and now >= lease.expires_at:
             due = retry_at
         due = max(due, lease.asked_until)
@@ -248,7 +283,7 @@ class ClientSession:
     def not_accompanied(self, lease: ClientLease, now: float, jitter: float) -> None:
         """Note that another channel's request brought no *yes* for a lease (invariant 6)."""
         if self.lease is lease:
-            self.lease_failed(now, jitter)
+            self.lease_failed(now, jitter, soon=True)
 
     def asking(self, lease: ClientLease, until: float) -> None:
         """Note that a renewal of the lease is being sent, answered by ``until`` or never."""
@@ -534,4 +569,9 @@ class ClientSession:
 def _heartbeat_at(lease: ClientLease) -> float:
     # Accepted calls renew; but only a heartbeat brings the token of a new secret,
     # and the old one is good for a term after that.
-    return min(lease.renewed_at + lease.term_s / 3, lease.token_at + lease.term_s)
+    early = lease.early
+    if lease.renewed_at > lease.early_from:
+        # Calls come at times of their own.
+        early = min(early, _JITTER)
+    third_s = lease.term_s / 3
+    return min(lease.renewed_at + third_s, lease.token_at + lease.term_s) - early * third_s
