@@ -247,11 +247,10 @@ EVENTS = {
               "(`leads`)."),
         Event("retries_held_back", "warning", "target method",
               "The budget for retries there is empty: they wait, but for one a second. Written "
-              "once until it is half full.",
+              "once until it is full.",
               "Look why calls fail there: the server is overloaded, as a rule.", "now"),
         Event("hedges_held_back", "info", "target method",
-              "The budget there is less than half full: hedges wait, but for one a second. Written "
-              "once until it is half full."),
+              "Half of the budget there is used up: hedges wait. Written once until it is full."),
         Event("connection_replaced", "warning", "target",
               "The connection there answered nothing, and a new one did: a middle box forgot it.",
               "Change its timeout: "

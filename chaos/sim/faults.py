@@ -194,7 +194,8 @@ class PlannedFault:
 
     ``target`` counts the servers or clients of the deployment, or is LEADER or ALL; ``share`` is a
     probability or a factor, as the kind needs. ``aim``: wait for a call that is there.
-    ``some``: every second client meets it, and the others do not.
+    ``some``: every second client meets it, and the others do not. ``sends``: what the target
+    itself asks others meets it, and what it is asked does not.
     """
 
     at: float
@@ -204,6 +205,7 @@ class PlannedFault:
     share: float
     aim: Point | None = None
     some: bool = False
+    sends: bool = False
 
     def __str__(self) -> str:
         """Short enough for a line of a trace."""
@@ -212,6 +214,7 @@ class PlannedFault:
             f"for {self.seconds:.3f}s, {self.share:.2f}"
             + (f", at {self.aim.value}" if self.aim else "")
             + (", for some clients" if self.some else "")
+            + (", of what it sends" if self.sends else "")
         )
 
 

@@ -139,7 +139,15 @@ def late_reads(random: Random, schedule: Schedule, active_s: float) -> Schedule:
         faults = [PlannedFault(begins, Fault.STOP, seconds, LEADER, 0.5, aim)]
         # A renewal comes four times in a term: so much later the leader is stopped, and goes on.
         until = begins + seconds + _TO_A_RENEWAL_S
-        reads = (until - 0.5, until - 0.2) if slow else (until, until + 0.1)
+        reads = (until - 0.5, until - 0.2) if slow else (until, until + 0.3)
+        if aim is Point.RENEWING:
+            # Its renewal is granted by then; from neither the log nor its witnesses does it
+            # hear of the next leader.
+            cut_off, back = begins + 2 * _TO_A_RENEWAL_S, until + 0.6
+            faults += [
+                PlannedFault(cut_off, Fault.STORE_STALL, back - cut_off, LEADER, 0.5),
+                PlannedFault(cut_off, Fault.PARTITION, back - cut_off, LEADER, 0.9, sends=True),
+            ]
         # Who writes tries another replica when it is time for the next leader.
         writes = (begins + 0.5, until - 0.2)
         setting = replace(
@@ -149,6 +157,7 @@ def late_reads(random: Random, schedule: Schedule, active_s: float) -> Schedule:
     faults.append(PlannedFault(begins, fault, lasts_s, LEADER, 0.9, some=True))
     place = random.randrange(len(schedule.calls) - _READS_AND_WRITES)
     calls = {}
+    its_reads: list[int] = []
     for at, call in enumerate(schedule.calls):
         if not place <= at < place + _READS_AND_WRITES or call.batch or call.plain:
             if aim is not None and call.client == 0 and begins - 0.5 <= call.at < until + 0.1:
@@ -168,6 +177,11 @@ def late_reads(random: Random, schedule: Schedule, active_s: float) -> Schedule:
             work_s=0.001,
             deadline_s=None,
         )
+        if read:
+            its_reads.append(at)
+    if aim is Point.RENEWING and its_reads:
+        # Whose lease was just renewed does not look for another leader while this one is stopped.
+        calls[its_reads[0]] = replace(calls[its_reads[0]], at=begins - 0.2)
     if slow:
         # Drifting as well, it would be slower than the margin allows.
         setting = replace(setting, server_rate=_SLOW, drift=0.0)

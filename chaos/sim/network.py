@@ -65,19 +65,29 @@ class Host(Protocol):
 class Weather:
     """What a link is like for a time."""
 
-    __slots__ = ("fault", "share", "some", "target", "until")
+    __slots__ = ("fault", "sends", "share", "some", "target", "until")
 
     def __init__(
-        self, fault: Fault, target: int, until: float, share: float, *, some: bool = False
+        self,
+        fault: Fault,
+        target: int,
+        until: float,
+        share: float,
+        *,
+        some: bool = False,
+        sends: bool = False,
     ) -> None:
         self.fault = fault
         self.target = target
         self.until = until
         self.share = share
         self.some = some
+        self.sends = sends
 
     def meets(self, rpc: Rpc) -> bool:
         """Whether a call is on its way through it."""
+        if self.sends:
+            return rpc.source.name == f"server{self.target}"
         if self.target not in (-1, rpc.target):
             return False
         name = rpc.source.name

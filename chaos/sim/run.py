@@ -206,7 +206,7 @@ class _Run:
             if target == LEADER:
                 target = self._leader(self.servers[0]).index
             world.network.weather.append(
-                Weather(fault, target, until, planned.share, some=planned.some)
+                Weather(fault, target, until, planned.share, some=planned.some, sends=planned.sends)
             )
         elif fault.value.startswith("client"):
             if not self.clients:

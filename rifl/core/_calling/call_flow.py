@@ -172,7 +172,7 @@ class CallFlow:
         judgement = self._session.answered(self.call, answer, sent_at, jitter, attempt)
         if judgement.step is Step.RETURN:
             if self._invocation.hedge_after_s is not None:
-                self._session.took(self._invocation.method, now - sent_at)
+                self._note_duration(judgement.outcome, sent_at, now)
             if self.call.key is not None:
                 self._session.answered_by_key()
             if self._sent > 1:
@@ -302,6 +302,14 @@ class CallFlow:
             return False
         self._held_back[hedge] = False
         return True
+
+    def _note_duration(self, outcome: Outcome, sent_at: float, now: float) -> None:
+        if outcome is Outcome.REPLAYED:
+            # The answer of an earlier attempt's handler: it took from when that was sent.
+            if not self._under_way:
+                return
+            sent_at = min(earlier for earlier, _ in self._under_way.values())
+        self._session.took(self._invocation.method, now - sent_at)
 
     def _not_sent_again(self, now: float) -> Action | None:
         """End a call whose next attempt waited for a token until its time was over."""

@@ -462,10 +462,6 @@ class ClientSession:
         """Return when to ask ``may_send`` again."""
         return self._budget.look_at(target, now)
 
-    def not_sent(self, target: int) -> None:
-        """Give a token back for which nothing was sent."""
-        self._budget.give_back(target, self._answered_calls())
-
     def may_cut(self, target: int) -> bool:
         """Whether all calls in flight, and one more, would find a token if they timed out now."""
         lease = self.lease

@@ -58,9 +58,9 @@ class RetryPolicy:
 
     Retries and hedges have a budget for each target. ``budget_tokens`` are there at the
     beginning and at most; a retry or a hedge takes one, each call that is answered adds
-    ``budget_ratio``. Without one it waits; one a second is sent all the same. Free are first
-    attempts, and those after NOT_LEADER, DRAINING or a lost connection. None: no budget. Raises
-    ``ValueError`` for numbers that make no sense together.
+    ``budget_ratio``. Without one it waits; one retry a second is sent all the same. Free are
+    first attempts, and those after NOT_LEADER, DRAINING, DEPOSED or a lost connection. None: no
+    budget. Raises ``ValueError`` for numbers that make no sense together.
     """
 
     initial_backoff_s: float = 0.05

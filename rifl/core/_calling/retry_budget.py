@@ -6,7 +6,7 @@ import math
 from collections import deque
 from typing import NamedTuple
 
-# Without a token one retry, or hedge, is sent to a target in each such time: the probe.
+# Without a token one retry is sent to a target in each such time: the probe.
 _PROBE_S = 1.0
 # Between two looks of a call that waits for a token, and of two calls that do, in their order.
 _LOOK_S = 0.1
@@ -33,7 +33,7 @@ class _Bucket:
         self.tokens = tokens
         self.probe_at = -math.inf
         self.look_at = -math.inf
-        # Who was held back since it was half full: retries, hedges.
+        # Who was held back since it was full: retries, hedges.
         self.low: set[bool] = set()
 
 
@@ -43,8 +43,9 @@ class RetryBudget:
     Invariants:
 
     1. Over any time a target is sent at most ``tokens`` retries and hedges, ``ratio`` more
-       for each call that was answered, and one a second. Those that are free are not asked for.
-    2. A hedge leaves at least half of the tokens.
+       for each call that was answered, and one retry a second. Those that are free are not
+       asked for.
+    2. Hedges go only while more than half of the tokens are there.
 
     ``answered`` is a count that only grows: what was answered since the last look goes to the
     bucket that is looked at. Times are seconds of any monotonic clock. No I/O, no clock;
@@ -63,19 +64,12 @@ class RetryBudget:
         if self._most is None:
             return True
         bucket = self._look(target, answered)
-        if bucket.tokens < (max(self._most / 2, 1.0) if hedge else 1.0):
-            if now < bucket.probe_at:
-                return False
-        else:
+        if bucket.tokens >= 1.0 and not (hedge and bucket.tokens <= self._most / 2):
             bucket.tokens -= 1.0
+        elif hedge or now < bucket.probe_at:
+            return False
         bucket.probe_at = now + _PROBE_S
         return True
-
-    def give_back(self, target: int, answered: int) -> None:
-        """Put a token back that was taken, and not needed."""
-        if self._most is not None:
-            bucket = self._look(target, answered)
-            bucket.tokens = min(bucket.tokens + 1.0, self._most)
 
     def has(self, target: int, answered: int, count: int) -> bool:
         """Whether so many attempts at a target would find tokens."""
@@ -106,7 +100,7 @@ class RetryBudget:
         added = (answered - self._answered) * self._ratio
         self._answered = answered
         bucket.tokens = min(bucket.tokens + added, most)
-        if bucket.low and bucket.tokens >= most / 2:
+        if bucket.low and bucket.tokens >= most:
             bucket.low.clear()
         return bucket
 
