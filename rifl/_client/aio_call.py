@@ -99,6 +99,7 @@ class UnaryUnaryCall(grpc.aio.UnaryUnaryCall):  # type: ignore[type-arg]
         else:
             invariant(self._recovery is not None, "a call with an identity can be recovered")
             self._exchange = self._recovery(issued, self.finish)  # type: ignore[misc]
+            self._inner = None
             self._exchange.resume(self._sent_at, finished_status(inner))
 
     def _tell(self, issued: IssuedCall, code: str) -> None:

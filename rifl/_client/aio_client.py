@@ -22,6 +22,7 @@ from rifl._client.lease_requests import (
     LeaseRequest,
     broken,
     check_of,
+    earliest,
     failed,
     next_request,
     replied,
@@ -80,14 +81,13 @@ class AioClient(ClientState):
             for end in late:
                 end.cancel()
 
-    def connected(self, index: int) -> bool:
+    def connectivity(self, index: int) -> grpc.ChannelConnectivity | None:
         """See ``ClientState``."""
         at = getattr(self.channel, "at", None)
         if at is None or self.closed:
-            return True
+            return None
         found: grpc.ChannelConnectivity = at(index).get_state()
-        # A channel that was closed meanwhile says nothing.
-        return found in (grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.SHUTDOWN)
+        return found
 
     def look_at_lease(self) -> None:
         """Have the lease looked after now."""
@@ -186,6 +186,18 @@ class LeaseKeeper:
             else:
                 failed(state, request, status)
 
+    async def rest(self, state: ClientState) -> float | None:
+        """As the sync client's."""
+        stopped, look_at = state.to_stop()
+        for index in stopped:
+            if index == state.target:
+                self._end_stream()
+            # No call is sent on it from here on, so that nothing is lost where closing it waits.
+            before = self._channel.stop(index)
+            state.replaced()
+            await before.close(None)
+        return look_at
+
     async def _answer(self, state: ClientState, request: LeaseRequest) -> tuple[Any, Status]:
         """Return the reply, None for an error, and the status then."""
         at = 0 if state.watch is None else self._channel.current
@@ -200,7 +212,8 @@ class LeaseKeeper:
             ask = self._stubs[request.method]
             return await ask(request.message, timeout=request.timeout_s), status
         except grpc.RpcError as error:
-            status = error  # type: ignore[assignment]
+            # Frames hold gRPC's call, and that the connection, also of a channel that was closed.
+            status = error.with_traceback(None)  # type: ignore[assignment]
         except (TimeoutError, EOFError) as error:
             text = f"the heartbeat stream broke: {error!r}"
             status = FinalStatus(grpc.StatusCode.UNAVAILABLE, text)
@@ -231,7 +244,8 @@ class LeaseKeeper:
                     reply = await self._on(asked, request, check.timeout_s)
                 except grpc.RpcError as error:
                     answered = says_something(error)  # type: ignore[arg-type]
-                    status = error if answered else status  # type: ignore[assignment]
+                    if answered:
+                        status = error.with_traceback(None)  # type: ignore[assignment]
                 check.told(state.now(), answered=answered)
             if check.step is SilenceStep.REPLACE and not state.closed:
                 left, silent = channel.replace(at, left), left
@@ -297,6 +311,7 @@ async def _keep(
         if isinstance(due, LeaseRequest):
             await keeper.ask(state, due)
         else:
+            due = earliest(due, await keeper.rest(state))
             timeout_s = None if due is None else max(due - state.now(), 0.0)
             # Nothing here may keep the client alive while this task waits.
             del state

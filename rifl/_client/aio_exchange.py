@@ -85,8 +85,12 @@ class AioExchange(Exchange):
             self._over.set_result(None)
         self._moved.set()
         self._client.under_way.discard(self)
+        if self.error is not None:
+            # Its frames will hold this; gRPC's call would hold the connection then.
+            self.inner = None
         if self.on_end is not None:
             self.on_end()
+            self.on_end = None
 
     async def finished(self) -> Any:
         """Wait for the end; return the final status."""
@@ -174,7 +178,8 @@ class AioExchange(Exchange):
                 await inner.debug_error_string(),
             )
         except grpc.aio.AioRpcError as error:
-            status = error
+            # Frames hold gRPC's call, and that the connection, also of a channel that was closed.
+            status = error.with_traceback(None)
         except grpc.aio.UsageError as error:
             if not self.state.closed and str(error) != USAGE_CLOSED:
                 # Such as credentials for a call on a channel without them.

@@ -136,6 +136,9 @@ class AioUnaryUnaryMultiCallable(grpc.aio.UnaryUnaryMultiCallable):  # type: ign
                 if issued is not None:
                     client.complete(issued, None)
                 raise
+            if wait_for_ready and issued is None:
+                client.patient.add(inner)
+                inner.add_done_callback(client.patient.discard)
             if observer is not None:
                 call.observe(self._method, begun)
             call.follow(inner, issued, sent_at)

@@ -16,6 +16,7 @@ from rifl._client.aio_client import AioClient
 from rifl._client.aio_exchange import AioExchange
 from rifl._client.aio_status import at_hand
 from rifl._client.errors import CallError, unserialisable
+from rifl._client.grpc_channels import waits_for_ready
 from rifl._client.keys import invalid_metadata, refuse_key
 from rifl._client.resending import AioResending, resumed
 from rifl._client.state import forked_error
@@ -308,6 +309,9 @@ class AioBidirectionalMultiCallable(grpc.aio.StreamStreamMultiCallable):  # type
         refuse_key(metadata)
         invocation, metadata = client.invoked(self._method, metadata, None, stream=True)
         call = self._inner(request_iterator, timeout, metadata or None, *args, **kwargs)
+        if waits_for_ready(*args, **kwargs):
+            client.patient.add(call)
+            call.add_done_callback(client.patient.discard)
         return _watched(client, invocation, call)
 
 

@@ -27,6 +27,7 @@ class AioTargetsChannel(grpc.aio.Channel):
         self._channels = [connect(address) for address in targets.addresses]
         self._given = len(self._channels)
         self._closed = False
+        self._watches = 0
 
     def at(self, index: int) -> grpc.aio.Channel:
         """Return the channel of a target, opened if it is a leader that was followed."""
@@ -54,6 +55,15 @@ class AioTargetsChannel(grpc.aio.Channel):
         before, self._channels[index] = self._channels[index], channel
         return before
 
+    @property
+    def unwatched(self) -> int:
+        """As the sync channel's."""
+        return 0 if self._watches else len(self._channels)
+
+    def stop(self, index: int) -> grpc.aio.Channel:
+        """As the sync channel's; return the one until now, to be closed."""
+        return self.replace(index, self._connect(self._targets.addresses[index]))
+
     def unary_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """See ``grpc.aio.Channel.unary_unary``."""
         return _Method(self, method, lambda to: to.unary_unary(method, *args, **kwargs))
@@ -76,18 +86,25 @@ class AioTargetsChannel(grpc.aio.Channel):
 
     async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
         """See ``grpc.aio.Channel.wait_for_state_change``."""
-        while _best(states := self._states()) is last_observed_state:
-            waits = [
-                asyncio.ensure_future(channel.wait_for_state_change(state))
-                for channel, state in zip(self._channels, states, strict=False)
-            ]
-            try:
-                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for wait in waits:
-                    wait.cancel()
-            # One that was replaced is closed, and says so.
-            await asyncio.gather(*waits, return_exceptions=True)
+        self._watches += 1
+        try:
+            while _best(states := self._states()) is last_observed_state:
+                await self._change(states)
+        finally:
+            self._watches -= 1
+
+    async def _change(self, states: list[grpc.ChannelConnectivity]) -> None:
+        waits = [
+            asyncio.ensure_future(channel.wait_for_state_change(state))
+            for channel, state in zip(self._channels, states, strict=False)
+        ]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        # One that was replaced is closed, and says so.
+        await asyncio.gather(*waits, return_exceptions=True)
 
     async def channel_ready(self) -> None:
         """See ``grpc.aio.Channel.channel_ready``: until one of the targets is."""

@@ -275,6 +275,8 @@ class BatchRun:
             self._result(call, ended, attempts)  # type: ignore[arg-type]
             for call, ended, attempts in zip(flow.calls, flow.ended, flow.attempts, strict=True)
         ]
+        if any(result.outcome in (Outcome.UNKNOWN, Outcome.NOT_EXECUTED) for result in results):
+            self._state.call_failed()
         observer = self._state.observer
         if observer is not None:
             seconds = self._state.now() - self._invocation.started_at

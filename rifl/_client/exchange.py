@@ -306,6 +306,8 @@ class Exchange(ABC):
             # Whether or not this call made room: a wake too many does no harm.
             woken = state.next_waiters()
         state.wake(woken)
+        if action is Action.RAISE and flow.outcome not in (Outcome.EXECUTED, Outcome.REPLAYED):
+            state.call_failed()
         if state.observer is not None:
             self._tell(state.observer)
         self.ended()

@@ -18,7 +18,7 @@ from rifl.core._calling.targets import Targets, split_targets
 _Channel = TypeVar("_Channel")
 _Opened = TypeVar("_Opened", covariant=True)
 # gRPC's own functions have states as numbers.
-_READY: int = grpc.ChannelConnectivity.READY.value[0]
+_STATES = {state.value[0]: state for state in grpc.ChannelConnectivity}
 _OWN_OPTION = "grpc.use_local_subchannel_pool"
 
 
@@ -159,19 +159,28 @@ def over_targets(
     return over(Targets(targets, follow=follow), open_one)
 
 
-def is_connected(channel: Any) -> bool:
-    """Whether a sync channel of gRPC's has a connection; True where that is not known."""
+def connectivity(channel: Any) -> grpc.ChannelConnectivity | None:
+    """Return the state of a sync channel of gRPC's; None if it is not known."""
     # Below interceptors, which keep the channel that they are around under this name.
     while channel is not None:
         state = getattr(channel, "check_connectivity_state", None)
         if state is not None:
             try:
-                return bool(state(False) == _READY)
+                return _STATES[state(False)]
             except ValueError:
                 # Closed.
-                return True
+                return None
         channel = getattr(channel, "_channel", None)
-    return True
+    return None
+
+
+def waits_for_ready(
+    credentials: grpc.CallCredentials | None = None,
+    wait_for_ready: bool | None = None,
+    compression: grpc.Compression | None = None,
+) -> bool:
+    """Whether a call with these arguments waits for a connection."""
+    return bool(wait_for_ready)
 
 
 def own_connection(options: Sequence[tuple[str, Any]], own: bool) -> Sequence[tuple[str, Any]]:

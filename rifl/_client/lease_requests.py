@@ -117,6 +117,11 @@ def failed(state: ClientState, request: LeaseRequest, status: Status) -> None:
     state.renewal_failed(lease, status, soon=request.streamed and not lease.streams)
 
 
+def earliest(due: float | None, look_at: float | None) -> float | None:
+    """Return when the keeper looks again; None: when woken."""
+    return min((at for at in (due, look_at) if at is not None), default=None)
+
+
 def check_of(
     state: ClientState, request: LeaseRequest, status: Status | None
 ) -> SilenceCheck | None:
@@ -196,8 +201,12 @@ class LeaseWaiter:
 
     def forget(self) -> None:
         """Wait no longer."""
-        with self._state.lock:
-            self._state.forget(self)
+        state = self._state
+        with state.lock:
+            state.forget(self)
+            usable = state.session.usable(state.now())
+        if not usable:
+            state.call_failed()
 
     def check(self, *, woken: bool) -> None:
         """Raise what the wait ended with, unless it was a lease; not ``woken``: by its time."""

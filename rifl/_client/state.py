@@ -41,7 +41,7 @@ from rifl.core._calling.client_lease import ClientLease, LeaseGrant
 from rifl.core._calling.client_session import ClientSession, LeaseStep
 from rifl.core._calling.invocation import Invocation
 from rifl.core._calling.issued_call import IssuedCall
-from rifl.core._calling.silence import ConnectionWatch
+from rifl.core._calling.silence import ConnectionWatch, FailingConnection
 from rifl.core._shared.errors import ForkedProcess, NotDeduplicated, StoreMismatch
 from rifl.core._shared.observer import EndedCall, Observers
 from rifl.core._shared.reasons import LOST_REASONS
@@ -51,6 +51,10 @@ _GROUP = "rifl.paths"
 
 # So long after an end without an answer the state of the connection is looked at once more.
 LAG_S = 0.005
+
+_FAILING = grpc.ChannelConnectivity.TRANSIENT_FAILURE
+# A channel that was closed meanwhile says nothing.
+_CONNECTED = (None, grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.SHUTDOWN)
 
 _time_ns = time.time_ns
 # Its own: an application that seeds the shared one would have all its processes send the same
@@ -167,6 +171,9 @@ class ClientState:
         self.waiting: weakref.WeakSet[Any] = weakref.WeakSet()
         # What keeps a connection's multicallables.
         self.stubs: weakref.WeakSet[Stub] = weakref.WeakSet()
+        # What is passed through, and waits for a connection however long.
+        self.patient: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.failing = FailingConnection()
         # When a target was last seen without a connection, by its index.
         self._lost_at: dict[int, float] = {}
         # Where there are several targets.
@@ -246,9 +253,13 @@ class ClientState:
         """The index of the target that calls go to."""
         return 0 if self.router is None else self.router.targets.current
 
+    def connectivity(self, index: int) -> grpc.ChannelConnectivity | None:
+        """Return the state of the connection to a target, by its index; None: not known."""
+        return None
+
     def connected(self, index: int) -> bool:
         """Whether there is a connection to a target, by its index; True where it is not known."""
-        return True
+        return self.connectivity(index) in _CONNECTED
 
     def lost(self, index: int, sent_at: float) -> bool:
         """Whether an attempt that reached no server had no connection, or lost it.
@@ -259,6 +270,32 @@ class ClientState:
         if not self.connected(index):
             self._lost_at[index] = self.now()
         return sent_at <= self._lost_at.get(index, -math.inf)
+
+    def call_failed(self) -> None:
+        """Note that a call ended without an answer of its handler's."""
+        if self.connectivity(self.target) is _FAILING:
+            self.failing.called(self.now())
+            self.look_at_lease()
+
+    def to_stop(self) -> tuple[list[int], float | None]:
+        """Return the targets whose channels stop connecting now, and when to look again."""
+        count = getattr(self.channel, "unwatched", 0)
+        if not count or self.closed:
+            return [], None
+        with self.lock:
+            waiting = bool(self.waiting or self.patient or self.lease_waiters)
+            in_flight = self.session.in_flight
+        now, stopped, look_at = self.now(), [], None
+        for index in range(count):
+            current = index == self.target
+            at = self.failing.ends_at(waiting=waiting, in_flight=in_flight, current=current)
+            if at is None or self.connectivity(index) is not _FAILING:
+                continue
+            if now >= at:
+                stopped.append(index)
+            else:
+                look_at = at
+        return stopped, look_at
 
     def tell_held(self) -> None:
         """Tell of attempts that wait for a token; not under the lock."""
@@ -385,6 +422,10 @@ class ClientState:
     def moved(self, target: str) -> None:
         """Note that another connection to a target replaced the last one."""
         _log.warning("connection_replaced", target=target)
+        self.replaced()
+
+    def replaced(self) -> None:
+        """Have stubs use the channel that has taken another one's place."""
         self._replaced = True
         with self.lock:
             stubs = list(self.stubs)

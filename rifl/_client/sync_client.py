@@ -19,12 +19,13 @@ from _rifl_ground.owned_lock import OwnedLock
 from lease_server.v1 import lease_server_pb2 as pb
 from rifl._client.answers import NO_STATUS, FinalStatus
 from rifl._client.errors import Status, reentrant
-from rifl._client.grpc_channels import Connect, is_connected
+from rifl._client.grpc_channels import Connect, connectivity
 from rifl._client.lease_requests import (
     REPLIES,
     LeaseRequest,
     broken,
     check_of,
+    earliest,
     failed,
     next_request,
     replied,
@@ -128,10 +129,16 @@ class SyncClient(ClientState):
             self.watch = ConnectionWatch(settings.retry.silence_s)
         self._keeper = LeaseKeeper(channel)
 
-    def connected(self, index: int) -> bool:
+    def connectivity(self, index: int) -> grpc.ChannelConnectivity | None:
         """See ``ClientState``."""
         at = getattr(self.channel, "at", None)
-        return at is None or self.closed or is_connected(at(index))
+        return None if at is None or self.closed else connectivity(at(index))
+
+    def waits(self) -> object:
+        """Return what says, for as long as it is kept, that a call waits for a connection."""
+        waits = _Waits()
+        self.patient.add(waits)
+        return waits
 
     def look_at_lease(self) -> None:
         """Have the lease looked after now."""
@@ -164,6 +171,10 @@ class SyncClient(ClientState):
             callback()
         except Exception:  # noqa: BLE001 - the application's own
             _log.exception("callback_raised")
+
+
+class _Waits:
+    """See ``SyncClient.waits``."""
 
 
 class LeaseKeeper:
@@ -242,6 +253,17 @@ class LeaseKeeper:
             else:
                 failed(state, request, status)
 
+    def rest(self, state: ClientState) -> float | None:
+        """Have channels stop connecting that no call waits for; return when to look again."""
+        stopped, look_at = state.to_stop()
+        for index in stopped:
+            if index == state.target:
+                self._stream.close()
+            self._channel.stop(index)
+        if stopped:
+            state.replaced()
+        return look_at
+
     def _answer(self, state: ClientState, request: LeaseRequest) -> tuple[Any, Status]:
         """Return the reply, None for an error, and the status then."""
         at = 0 if state.watch is None else self._channel.current
@@ -308,6 +330,7 @@ def _keep(reference: weakref.ref[ClientState], keeper: LeaseKeeper, wakeup: _Wak
             if isinstance(due, LeaseRequest):
                 keeper.ask(state, due)
             else:
+                due = earliest(due, keeper.rest(state))
                 timeout_s = None if due is None else max(due - state.now(), 0.0)
                 # Nothing here may keep the client alive while this thread waits.
                 state = None

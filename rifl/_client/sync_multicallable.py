@@ -95,6 +95,8 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
             invoke = self._invoke
             if lease is not None and key is None and (timeout is None or timeout > 0):
                 if not self._deduplicated:
+                    # Until this frame is gone.
+                    waits = client.waits() if wait_for_ready else None  # noqa: F841
                     try:
                         try:
                             reply = invoke(

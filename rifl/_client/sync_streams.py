@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 
 from rifl._client.errors import CallError, unserialisable
+from rifl._client.grpc_channels import waits_for_ready
 from rifl._client.keys import invalid_metadata, refuse_key
 from rifl._client.resending import Resending, resumed
 from rifl._client.state import forked_error
@@ -318,6 +319,10 @@ class BidirectionalMultiCallable(grpc.StreamStreamMultiCallable):  # type: ignor
         refuse_key(metadata)
         invocation, metadata = client.invoked(self._method, metadata, None, stream=True)
         call = self._inner(request_iterator, timeout, metadata or None, *args, **kwargs)
+        if waits_for_ready(*args, **kwargs):
+            client.patient.add(call)
+            if not call.add_callback(lambda: client.patient.discard(call)):
+                client.patient.discard(call)
         return watched(client, invocation, call)
 
 

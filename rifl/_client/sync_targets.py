@@ -79,6 +79,21 @@ class TargetsChannel(grpc.Channel):
             channel.subscribe(watch.of(index))
         return before
 
+    @property
+    def unwatched(self) -> int:
+        """How many targets have channels that may ``stop``; 0 if a subscriber watches."""
+        return 0 if self._watches else len(self._channels)
+
+    def stop(self, index: int) -> None:
+        """Connect to a target no more, before the next call there: gRPC's channel is replaced."""
+        channel = self._connect(self._targets.addresses[index])
+        with self._lock:
+            if self._closed:
+                channel.close()
+                return
+            before, self._channels[index] = self._channels[index], channel
+        before.close()
+
     def unary_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """See ``grpc.Channel.unary_unary``."""
         return _Unary(self, method, lambda to: to.unary_unary(method, *args, **kwargs))

@@ -1,4 +1,4 @@
-"""The rule by which a connection that answers nothing is found, and replaced (DESIGN §5)."""
+"""Rules of connections: when a silent one is replaced, and a failing one let go (DESIGN §5)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import math
 
 # Another connection is tried at most so many times as rarely while nothing answers on it, either.
 _RAREST = 16
+# So soon an application makes another call in the place of one that failed.
+_CALLED_AGAIN_S = 1.0
 
 
 class SilenceStep(enum.Enum):
@@ -62,6 +64,31 @@ class ConnectionWatch:
         self._in_vain = self._in_vain + 1 if in_vain else 0
         pause_s = self.silence_s * min(2**self._in_vain, _RAREST) if in_vain else 0.0
         self._not_before = now + pause_s
+
+
+class FailingConnection:
+    """When a channel that finds no connection stops trying: until the next request.
+
+    gRPC tries again for as long as the channel is there, several times a second, as a call may
+    wait for it. No I/O, no clock; serialised by the shell.
+    """
+
+    def __init__(self) -> None:
+        self._called_at = -math.inf
+
+    def called(self, now: float) -> None:
+        """Note that a call failed: its caller may make another one soon."""
+        self._called_at = now
+
+    def ends_at(self, *, waiting: bool, in_flight: bool, current: bool) -> float | None:
+        """Return from when on the channel may stop; None: not now.
+
+        ``waiting``: a call waits for a connection, a lease or a token, to whichever target.
+        ``in_flight``: first attempts are on their way to the ``current`` target.
+        """
+        if waiting or (in_flight and current):
+            return None
+        return self._called_at + _CALLED_AGAIN_S if current else -math.inf
 
 
 class SilenceCheck:
