@@ -32,6 +32,11 @@ EVENTS = {
               "A refusal that shows a bug in a caller or a deployment. Each reason is written at "
               "most once in ten seconds; `left_out` more were not.",
               "Look the reason up: docs/reference/api/errors.md#reasons.", "today"),
+        Event("overloaded", "warning", "method error left_out",
+              "The server refused a call as OVERLOADED; `error` says why. Written at most once in "
+              "ten seconds; `left_out` more were not.",
+              "Add servers, or make handlers quicker. If the server has room, raise the bound: "
+              "docs/reference/policies.md#overload.", "today"),
         Event("calls_without_message", "warning", "calls source",
               "The server ended so many calls that opened and sent no message, the last one from "
               "this address. Written at most once a minute.",

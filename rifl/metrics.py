@@ -35,6 +35,7 @@ _HELD = {
     "unacknowledged": "Calls of this replica that are known and not acknowledged.",
     "running": "Calls of this replica that are begun and not recorded.",
     "waiting": "Duplicates that wait for a running call.",
+    "queued": "Calls that wait for a place of `max_running`.",
     "answer_bytes": "Bytes of large answers that are kept without an acknowledgement.",
 }
 

@@ -15,14 +15,18 @@ from rifl._server.context import CURRENT, AioHandlerContext, Serving, caller_lea
 from rifl._server.eager_task import start_task
 from rifl._server.handler_results import raised_result, returned
 from rifl._server.reply import SentReply, is_bare
+from rifl._server.rooms import CallPlace, ServerRoom
 from rifl._stores.base import Store
 from rifl._stores.pending import wake_on_loop
 from rifl._wire.envelope import MARK, is_batch
-from rifl.core._serving.admission import Fetch, Steps, Wait
+from rifl.core._serving.admission import Fetch, Steps, Wait, admit
 from rifl.core._serving.answer import Answer, Handled
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.fast_path import claim, end, start
 from rifl.core._serving.policy import MethodPolicy
+from rifl.core._serving.records import waited
+from rifl.core._serving.room import enters_first
+from rifl.core._serving.serving import execute as execute_call
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import RiflError
 from rifl.core._shared.record import CompletionRecord
@@ -204,6 +208,58 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
         return replies.status(method, call, told, began, raised)
 
     batched = batched_behavior(shell, method, policy, run, send)
+    room = engine.rooms.of(policy)
+
+    async def run_in_place(
+        request: bytes, context: Any, attempt: Attempt, place: CallPlace, began: float
+    ) -> SentReply:
+        """Carry a claimed call to its durable end, whose handler needs a place."""
+        raised: list[BaseException] = []
+        told: Any
+
+        async def run_there(attempt: Attempt) -> Handled:
+            try:
+                return await run(request, context, attempt, raised)
+            finally:
+                place.leave(ran=True)
+
+        try:
+            if not place.held:
+                try:
+                    if (wait := place.enter()) is not None:
+                        await wait
+                except BaseException:
+                    # Left behind, the claim would never end.
+                    await shell.drive(waited(store.abandon(attempt)), context)
+                    raise
+            told = await shell.drive(execute_call(store, attempt), context, run_there)
+        except RiflError as refusal:
+            told = refusal
+        finally:
+            place.leave()
+        return replies.status(method, attempt.call, told, began, raised)
+
+    async def placed(
+        own: ServerRoom, call: Call, request: bytes, context: Any, began: float
+    ) -> SentReply:
+        """Serve a call whose handler needs a place, as ``serve_in_place``."""
+        place = own.place(call, context)
+        try:
+            if enters_first(store, call) and (wait := place.enter()) is not None:
+                await wait
+            admitted = await shell.drive(admit(store, call, policy, waits=place.leave), context)
+        except BaseException:
+            place.leave()
+            raise
+        if not isinstance(admitted, Attempt):
+            place.leave()
+            return replies.status(method, call, admitted, began)
+        try:
+            work = run_in_place(request, context, admitted, place, began)
+            return await shell.shielded(work, context)  # type: ignore[no-any-return]
+        except asyncio.CancelledError:
+            place.quit()
+            raise
 
     async def deduplicated(request: bytes, context: Any) -> Any:
         if request[:1] == MARK and is_batch(context.invocation_metadata()):
@@ -212,6 +268,8 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
         began = replies.begin() if observed else 0.0
         try:
             call = engine.arrive(method, request, context, deserialize)
+            if room is not None:
+                return await send(context, await placed(room, call, request, context, began))
             claimed: Any = claim(store, call, policy)
             if not isinstance(claimed, Attempt):
                 claimed = await shell.drive(claimed, context)

@@ -48,6 +48,7 @@ def batched_behavior(
     shielded from the cancellation of its RPC, after which no further handler is begun.
     """
     engine = shell.engine
+    room = engine.rooms.of(policy)
 
     async def run_some(batch: Batch, context: Any, left: Any, results: _Results) -> None:
         raised: list[BaseException] = []
@@ -71,7 +72,7 @@ def batched_behavior(
     async def fetch_all(calls: list[Call]) -> list[Any]:
         return await in_thread(lambda: [engine.store.fetch(call) for call in calls])
 
-    async def serve(batch: Batch, context: Any) -> Any:
+    async def serve(batch: Batch, context: Any, place: Any) -> Any:
         inner = ItemsContext(context)
         steps = serve_batch(
             engine.store,
@@ -80,8 +81,13 @@ def batched_behavior(
             run=lambda attempts: _Awaiting(lambda: run_all(batch, inner, attempts)),
             fetch=lambda wanted: _Awaiting(lambda: fetch_all(wanted)),
             gone=batch.gone,
+            place=place,
         )
-        return await shell.drive(steps, context)
+        try:
+            return await shell.drive(steps, context)
+        finally:
+            if place is not None:
+                place.leave()
 
     async def batched(body: bytes, context: Any) -> bytes:
         began = engine.replies.begin()
@@ -89,10 +95,13 @@ def batched_behavior(
         try:
             batch = Batch(engine, method, body, context)
             calls = batch.calls
+            place = None if room is None else room.place(calls[0], context)
             try:
-                answers = await shell.shielded(serve(batch, context), context)
+                answers = await shell.shielded(serve(batch, context, place), context)
             except asyncio.CancelledError:
                 batch.leave()
+                if place is not None:
+                    place.quit()
                 raise
             return batch.reply(answers, began)
         except RiflError as refusal:

@@ -14,6 +14,7 @@ from rifl._grpc.audit import CallerAudit
 from rifl._grpc.source import source_of
 from rifl._leases.peer import peer_of
 from rifl._server.reply import Replies
+from rifl._server.rooms import Rooms
 from rifl._stores.base import Store
 from rifl._wire.header import (
     ATTEMPTS_BY_GRPC_KEY,
@@ -68,6 +69,7 @@ class CallEngine:
         self.authority = authority
         self.policies = policies
         self.bounds = bounds
+        self.rooms = Rooms()
         self.max_waiters = bounds.max_waiters or 0
         self._peer_property = peer_property
         self.replies = Replies(observer)

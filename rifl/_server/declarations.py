@@ -219,6 +219,8 @@ def _check_method(
         if marked:
             raise PolicyError(f"{name} is bidirectional: it cannot be deduplicated")
         return
+    if marked and policy.max_running and (method.client_streaming or method.server_streaming):
+        raise PolicyError(f"{name} has a stream: max_running counts unary methods' handlers")
     if policy.kind is Kind.ATOMIC:
         if not atomic:
             raise PolicyError(f"{name} is atomic, and the store has no transactions for handlers")

@@ -45,7 +45,7 @@ from rifl._stores.base import LOCK_TIMEOUT_S
 from rifl._stores.codec import Transform
 from rifl._stores.forks import belongs_here
 from rifl.core._serving.bounds import DEFAULT_KEY_RETENTION_S, Bounds
-from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy
+from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy, PolicyError
 from rifl.core._shared.errors import Draining, RiflError
 from rifl.core._shared.observer import Observer, Observers, Statistics
 
@@ -229,6 +229,7 @@ class Deduplicator:
         """
         self.check(server)
         self._interceptors.require(server, "dedup")
+        self._check_places(pool_size(server))
         deduplicated = self._policies.deduplicated()
         not_deduplicated = self._policies.not_deduplicated()
         add_lease_service(
@@ -303,6 +304,7 @@ class Deduplicator:
             running,
             waiting,
             self._store.held.total,
+            self._engine.rooms.waiting,
         )
 
     def check(
@@ -433,6 +435,14 @@ class Deduplicator:
             policy.kind is Kind.ATOMIC for policy in self._policies
         ):
             raise UnsupportedStore(f"an atomic method needs a store with transactions, not {url}")
+
+    def _check_places(self, threads: int) -> None:
+        for policy in self._policies:
+            if 0 < threads <= (policy.max_running or 0):
+                raise PolicyError(
+                    f"max_running={policy.max_running} has no effect in a pool of {threads} "
+                    "threads, as calls that wait for a place hold one each: give more threads"
+                )
 
     def _refusal_changed(self, refusal: RiflError | None) -> None:
         if refusal is None:

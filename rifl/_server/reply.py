@@ -29,6 +29,7 @@ from rifl.core._shared.errors import (
     LeaseExpired,
     NotLeader,
     NotYours,
+    Overloaded,
     RiflError,
     SessionClosed,
     StoreMismatch,
@@ -77,6 +78,8 @@ class RefusalLog:
         late = error.reason == errors.StaleRpc.reason and call is not None and call.attempt > 1
         if error.reason in _BUGS and not late:
             self._seldom.warn("refused_a_mistake", error.reason, **identity, error=str(error))
+        elif error.reason == Overloaded.reason:
+            self._seldom.warn("overloaded", error.reason, method=method, error=str(error))
         else:
             self._seldom.cause(error, **identity)
 
@@ -89,6 +92,7 @@ _OF_ALL = (
     SessionClosed,
     StoreMismatch,
     Draining,
+    Overloaded,
     StoreUnavailable,
     NotLeader,
 )

@@ -20,6 +20,7 @@ from rifl._server.call_engine import CallEngine
 from rifl._server.context import CURRENT, HandlerContext, Serving
 from rifl._server.handler_results import raised_result, returned
 from rifl._server.reply import SentReply, is_bare
+from rifl._server.rooms import ServerRoom, in_room
 from rifl._stores.base import Store
 from rifl._stores.pending import Pending
 from rifl._wire.envelope import MARK, is_batch
@@ -30,6 +31,7 @@ from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.fast_path import claim, end, start
 from rifl.core._serving.later import Later
 from rifl.core._serving.policy import MethodPolicy
+from rifl.core._serving.room import serve_in_place
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import RiflError
 from rifl.core._shared.record import CompletionRecord
@@ -62,6 +64,7 @@ def batched_behavior(
     one batch run one after another, in its order, in the RPC's thread.
     """
     engine = shell.engine
+    room = engine.rooms.of(policy)
 
     def run_all(batch: Batch, context: Any, attempts: list[Attempt]) -> list[Handled | None]:
         results: list[Handled | None] = []
@@ -88,15 +91,18 @@ def batched_behavior(
             if context.add_callback(batch.leave) is False:
                 batch.leave()
             inner = ItemsContext(context)
-            steps = serve_batch(
-                engine.store,
-                calls,
-                policy,
-                run=lambda attempts: _Blocking(lambda: run_all(batch, inner, attempts)),
-                fetch=lambda wanted: _Blocking(lambda: fetch_all(wanted)),
-                gone=batch.gone,
-            )
-            return RawAnswer(batch.reply(shell.drive(steps, context), began))
+            with in_room(room, calls[0], context, context.add_callback) as place:
+                steps = serve_batch(
+                    engine.store,
+                    calls,
+                    policy,
+                    run=lambda attempts: _Blocking(lambda: run_all(batch, inner, attempts)),
+                    fetch=lambda wanted: _Blocking(lambda: fetch_all(wanted)),
+                    gone=batch.gone,
+                    place=place,
+                )
+                answers = shell.drive(steps, context)
+            return RawAnswer(batch.reply(answers, began))
         except RiflError as refusal:
             status = engine.replies.batch_status(method, calls, refusal, began)
             return RawAnswer(send(context, status))
@@ -316,6 +322,21 @@ def unary_behavior(
         return shell.drive(steps, context, lambda attempt: run(request, context, attempt, raised))
 
     batched = batched_behavior(shell, method, policy, run, send)
+    room = engine.rooms.of(policy)
+
+    def placed(
+        own: ServerRoom, call: Call, request: bytes, context: Any, raised: list[BaseException]
+    ) -> Any:
+        """Serve a call whose handler needs a place."""
+        with in_room(own, call, context, context.add_callback) as place:
+
+            def run_there(attempt: Attempt) -> Handled:
+                try:
+                    return run(request, context, attempt, raised)
+                finally:
+                    place.leave(ran=True)
+
+            return shell.drive(serve_in_place(store, call, policy, place), context, run_there)
 
     def deduplicated(request: bytes, context: Any) -> Any:
         if request[:1] == MARK and is_batch(context.invocation_metadata()):
@@ -325,6 +346,9 @@ def unary_behavior(
         began = replies.begin() if observed else 0.0
         try:
             call = arrive(method, request, context, deserialize)
+            if room is not None:
+                told: Any = placed(room, call, request, context, raised)
+                return RawAnswer(send(context, replies.status(method, call, told, began, raised)))
             remaining_s = context.time_remaining
             admitted: Any = claim(store, call, policy, remaining_s)
             if not (

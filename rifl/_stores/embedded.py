@@ -46,6 +46,7 @@ class EmbeddedStore:
     across I/O. By itself it is the whole of ``memory:``.
     """
 
+    decides_here = True
     transactions: Transactions | None = None
     shared_blocks: SharedBlocks | None = None
     rows: ConditionalRows | None = None

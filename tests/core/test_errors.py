@@ -28,6 +28,7 @@ TABLE = {
     "NotLeader": ("NOT_LEADER", "UNAVAILABLE", N),
     "Draining": ("DRAINING", "UNAVAILABLE", N),
     "StoreUnavailable": ("STORE_UNAVAILABLE", "UNAVAILABLE", N),
+    "Overloaded": ("OVERLOADED", "UNAVAILABLE", N),
     "Deposed": ("DEPOSED", "ABORTED", U),
     "RecordPending": ("RECORD_PENDING", "ABORTED", U),
     "ResponseTooLarge": ("RESPONSE_TOO_LARGE", "RESOURCE_EXHAUSTED", E),

@@ -72,6 +72,7 @@ class Script:
     waiting for them, or calling them, raises.
     """
 
+    decides_here = True
     decisions: list[Decision] = field(default_factory=list)
     standing: CompletionRecord | None = None
     pending: frozenset[str] = frozenset()

@@ -149,6 +149,7 @@ class SharedStore:
     ``token_hex``: random digits.
     """
 
+    decides_here = False
     transactions: Transactions
     shared_blocks: SharedBlocks | None = None
     # First attempts of which methods may run before they are claimed: it is decided about them with

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
 from rifl.core._serving.answer import Answer, replayed
@@ -39,12 +39,16 @@ Admission = Generator[Any, Any, Answer | Attempt]
 
 
 def admit(
-    store: Records, call: Call, policy: MethodPolicy, first: Decision | Later | None = None
+    store: Records,
+    call: Call,
+    policy: MethodPolicy,
+    first: Decision | Later | None = None,
+    waits: Callable[[], None] | None = None,
 ) -> Admission:
     """Decide about an arriving call: its answer, or the attempt to execute.
 
-    ``first`` is the store's decision where it was asked already. Raises a
-    ``RiflError`` to refuse the call.
+    ``first`` is the store's decision where it was asked already; ``waits`` is called before a
+    wait for another arrival. Raises a ``RiflError`` to refuse the call.
     """
     for _ in range(_MAX_DECISIONS):
         decision = store.claim(call, policy) if first is None else first
@@ -62,7 +66,10 @@ def admit(
             if record is not None:
                 return Answer(record, replayed(record))
             # Acknowledged between the decision and the read: decide again.
-        elif not (yield Wait(decision.attempt)):  # type: ignore[arg-type]
+            continue
+        if waits is not None:
+            waits()
+        if not (yield Wait(decision.attempt)):  # type: ignore[arg-type]
             raise InProgress(f"{call.rpc_id} is still running")
         elif (record := decision.attempt.record) is not None:  # type: ignore[union-attr]
             # A request stream's payload may have become known only now.

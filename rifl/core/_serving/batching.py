@@ -20,7 +20,8 @@ from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.decision import Decision
 from rifl.core._serving.later import AllLater, Later, Replies
 from rifl.core._serving.policy import MethodPolicy
-from rifl.core._serving.records import Records, Reply
+from rifl.core._serving.records import Records, Reply, waited
+from rifl.core._serving.room import HandlerPlace, enters_first
 from rifl.core._serving.serving import execute
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.call import Call
@@ -61,13 +62,15 @@ def serve_batch(
     run: Callable[[list[Attempt]], Later],
     fetch: Callable[[list[Call]], Later],
     gone: Callable[[], bool],
+    place: HandlerPlace | None = None,
 ) -> Generator[Any, Any, list[BatchAnswer]]:
     """Serve calls of one client and method that came together; in their order.
 
     Yields, for a shell that is not cancelled, a ``Later`` or a ``Wait``. ``run`` gives
     a ``Later`` of a ``HandlerResult`` for each attempt, None for one whose handler
     was not begun: that call is new again. ``fetch`` gives one of the record of each
-    call, or None. ``gone`` tells that the caller has stopped waiting.
+    call, or None. ``gone`` tells that the caller has stopped waiting. ``place``: what the
+    handlers need, if they need one; it is left when they have ended.
 
     Equal calls share one slot: the first has its answer, the others a replay of it. The
     same identity with another payload is refused by the store, like any such call.
@@ -75,9 +78,9 @@ def serve_batch(
     slots: dict[tuple[int | bytes, bytes | None], int] = {}
     slot_of = [slots.setdefault((call.identity, call.fingerprint), len(slots)) for call in calls]
     if len(slots) == len(calls):
-        return (yield from _Batch(store, calls, policy, run, fetch, gone).serve())
+        return (yield from _Batch(store, calls, policy, run, fetch, gone, place).serve())
     firsts = [calls[slot_of.index(slot)] for slot in range(len(slots))]
-    found = yield from _Batch(store, firsts, policy, run, fetch, gone).serve()
+    found = yield from _Batch(store, firsts, policy, run, fetch, gone, place).serve()
     answers: list[BatchAnswer] = []
     seen: set[int] = set()
     for slot in slot_of:
@@ -125,6 +128,7 @@ class _ItemStore:
 
     def __init__(self, store: Records) -> None:
         self._store = store
+        self.decides_here = store.decides_here
         self.held = store.held
         self.may_have_run = store.may_have_run
         self.adopt = store.adopt
@@ -154,7 +158,9 @@ class _Batch:
         run: Callable[[list[Attempt]], Later],
         fetch: Callable[[list[Call]], Later],
         gone: Callable[[], bool],
+        place: HandlerPlace | None,
     ) -> None:
+        self._place = place
         self._store = store
         self._policy = policy
         self._run = run
@@ -182,12 +188,18 @@ class _Batch:
     def _begin(self) -> Generator[Any, Any, _Moved]:
         """Claim all calls, start those that are new, and make each one's rule."""
         calls, policy, items_store = self._calls, self._policy, _ItemStore(self._store)
+        place = self._place
+        if place is not None and enters_first(self._store, calls[0]):
+            yield from waited(place.enter())
         decisions = yield from _replies(len(calls), self._store.claim_all, calls, policy)
-        won = [
-            decision.attempt
-            for decision in decisions
-            if isinstance(decision, Decision) and decision.verdict is Verdict.NEW
-        ]
+        won = _won(decisions)
+        if won and place is not None and not place.held:
+            try:
+                yield from waited(place.enter())
+            except RiflError as refusal:
+                decisions = [_refused_if_new(each, refusal) for each in decisions]
+                yield AllLater([self._store.abandon(attempt) for attempt in won])
+                won = []
         started: dict[Any, Reply] = {}
         if won:
             replies = yield from _replies(len(won), self._store.start_all, won)
@@ -244,6 +256,8 @@ class _Batch:
     def _runs(self) -> Generator[Any, Any, _Moved]:
         items, attempts = self._take(Attempt)
         results = yield self._run(attempts)
+        if self._place is not None:
+            self._place.leave()
         if None not in results:
             return zip(items, results, strict=True)
         moved: list[tuple[int, Any]] = []
@@ -286,6 +300,23 @@ class _Batch:
         (Fetch, _fetches),
         (Wait, _waits),
     )
+
+
+def _won(decisions: Replies) -> list[Any]:
+    return [
+        decision.attempt
+        for decision in decisions
+        if isinstance(decision, Decision) and decision.verdict is Verdict.NEW
+    ]
+
+
+def _refused_if_new(decision: Any, refusal: RiflError) -> Any:
+    if not isinstance(decision, Decision) or decision.verdict is not Verdict.NEW:
+        return decision
+    # A new one for each, as below.
+    each = type(refusal)(*refusal.args)
+    each.outcome = refusal.outcome
+    return each
 
 
 def _refused(error: Exception) -> Generator[Any, Any, Answer]:

@@ -12,6 +12,8 @@ from rifl.core._shared.codes import CODE_NUMBERS
 
 _DEFAULT_MAX_RESPONSE_BYTES = 4 << 20
 _DEFAULT_BUFFER_BYTES = 1 << 20
+# For each place of ``max_running``: half a second's calls, if each runs for 16 ms.
+_WAITING_EACH = 32
 
 
 class PolicyError(ValueError):
@@ -81,6 +83,11 @@ class MethodPolicy:
     once; a lost race then costs a run that is rolled back. ``"never"``, of an idempotent
     method, lets first attempts run so, too, and rolls nothing back: a late duplicate may have
     its effect after that of a later call, and a refused call may have run.
+    ``max_running``: how many handlers of unary calls run at once in this process, those of all
+    methods of this policy *object* together; a batch counts as one. Others wait for a place, at
+    most ``max_waiting`` of them (None: 32 for each place); beyond, calls are OVERLOADED. A
+    player's deliveries do not count. On a sync server each that waits holds a thread: the pool
+    has to have more than ``max_running``.
     """
 
     # What is given may be of more types than what is read; at run time both are plain fields.
@@ -99,6 +106,8 @@ class MethodPolicy:
     batch_concurrency: int = 1
     max_metadata_bytes: int = MAX_METADATA_BYTES
     claim: Literal["always", "never"] | None = None
+    max_running: int | None = None
+    max_waiting: int | None = None
 
     def __post_init__(self) -> None:
         # A word that is not made a Kind would be no kind at all: no intent, no fence.
@@ -122,6 +131,17 @@ class MethodPolicy:
             raise PolicyError("buffer_bytes must not be negative")
         if self.batch_concurrency < 1:
             raise PolicyError("batch_concurrency must be at least 1")
+        if self.max_running is not None and self.max_running < 1:
+            raise PolicyError("max_running must be at least 1, or None")
+        if self.max_waiting is not None and (self.max_running is None or self.max_waiting < 0):
+            raise PolicyError("max_waiting goes with max_running, and must not be negative")
+
+    @property
+    def most_waiting(self) -> int:
+        """How many calls wait for a place at most."""
+        if self.max_waiting is not None:
+            return self.max_waiting
+        return _WAITING_EACH * (self.max_running or 0)
 
     @classmethod
     def of(cls, declared: MethodPolicy | Kind | str | None) -> MethodPolicy | None:

@@ -42,6 +42,10 @@ class Records(Protocol):
     """
 
     @property
+    def decides_here(self) -> bool:
+        """Whether a claim is a decision of this process, which costs nothing."""
+
+    @property
     def held(self) -> Held:
         """The space that kept answers take."""
 

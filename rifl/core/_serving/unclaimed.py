@@ -21,7 +21,7 @@ def may_run_unclaimed(call: Call, policy: MethodPolicy) -> bool:
     would mostly run for nothing, and one that was not asked about yet: who lost a race does not
     enter it again.
     """
-    return _may_begin_so(call, policy) and _is_first(call) and not call.asked
+    return _may_begin_so(call, policy) and is_first(call) and not call.asked
 
 
 def may_run_beside(call: Call, policy: MethodPolicy) -> bool:
@@ -30,7 +30,7 @@ def may_run_beside(call: Call, policy: MethodPolicy) -> bool:
     It may be suspended and commit later, as long as no record of the call stands: without one
     this arrival must not be told that the call is not executed.
     """
-    return _may_begin_so(call, policy) and not _is_first(call)
+    return _may_begin_so(call, policy) and not is_first(call)
 
 
 def _may_begin_so(call: Call, policy: MethodPolicy) -> bool:
@@ -41,5 +41,6 @@ def _may_begin_so(call: Call, policy: MethodPolicy) -> bool:
     )
 
 
-def _is_first(call: Call) -> bool:
+def is_first(call: Call) -> bool:
+    """Whether the header says that this is the first attempt, and gRPC made no other."""
     return call.attempt == 1 and not call.retried_by_grpc

@@ -11,7 +11,7 @@ Those that the lease service raises too are ``_rifl_ground.refusals``'s.
      ├─ StoreUnavailable   Deposed            RecordPending     ResponseTooLarge
      ├─ BatchTooLarge      NotRecorded        NotDeduplicated   ForkedProcess
      ├─ NotWrapped         StoreMismatch      RequestTooLarge   AnswerLost
-     └─ ReentrantCall
+     └─ ReentrantCall      Overloaded
 
 Each class carries the ``reason`` of the wire's ErrorInfo, the ``code_name`` of its
 gRPC status and the ``outcome``: whether the call can have run. Instances
@@ -49,6 +49,7 @@ __all__ = [
     "NotWrapped",
     "NotYours",
     "OutcomeUnknown",
+    "Overloaded",
     "PayloadMismatch",
     "RecordPending",
     "ReentrantCall",
@@ -146,6 +147,17 @@ class Draining(RiflError):
     """
 
     reason = "DRAINING"
+    code_name = "UNAVAILABLE"
+    outcome = Outcome.NOT_EXECUTED
+
+
+class Overloaded(RiflError):
+    """The server has more calls than it can answer in time: it does not run this one.
+
+    Nothing: the SDK retries. If calls fail, look at the event `overloaded`.
+    """
+
+    reason = "OVERLOADED"
     code_name = "UNAVAILABLE"
     outcome = Outcome.NOT_EXECUTED
 

@@ -51,6 +51,7 @@ class Statistics(NamedTuple):
     duplicates. Over a store that replicas share the first two are the whole store's
     (clients and sessions that have a row, as last counted), the others this replica's.
     ``answer_bytes``: large answers that are kept unacknowledged, as bounds count them.
+    ``queued``: calls that wait for a place of ``MethodPolicy.max_running``.
     """
 
     clients: int
@@ -59,6 +60,7 @@ class Statistics(NamedTuple):
     running: int
     waiting: int
     answer_bytes: int = 0
+    queued: int = 0
 
 
 class Observer:

@@ -48,6 +48,7 @@ _TABLE = (
     Reason(errors.NotLeader, retried=True, elsewhere=True, sends_on=True),
     Reason(errors.Draining, retried=True, elsewhere=True, sends_on=True, retry_after_s=0.1),
     Reason(errors.StoreUnavailable, retried=True, elsewhere=True, retry_after_s=0.1),
+    Reason(errors.Overloaded, retried=True, elsewhere=True, retry_after_s=0.1),
     Reason(errors.Deposed, retried=True, sends_on=True, retry_after_s=0.1),
     Reason(errors.RecordPending, retried=True, retry_after_s=0.1),
     Reason(errors.ResponseTooLarge),

@@ -23,7 +23,7 @@ const (
 // After these the same identity is sent again (docs/reference/protocol.md, section 3).
 var retried = map[string]bool{
 	"IN_PROGRESS": true, "RECORD_PENDING": true, "DRAINING": true, "STORE_UNAVAILABLE": true,
-	"DEPOSED": true, "NOT_LEADER": true, "WINDOW_EXCEEDED": true,
+	"OVERLOADED": true, "DEPOSED": true, "NOT_LEADER": true, "WINDOW_EXCEEDED": true,
 }
 
 // What transports and proxies answer, which says nothing about the call.

@@ -1,0 +1,193 @@
+"""Rooms of a server: places for handlers, which threads and event loops wait for (DESIGN §4)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
+
+from rifl._stores.pending import Pending
+from rifl.core._serving.later import Later
+from rifl.core._serving.policy import MethodPolicy
+from rifl.core._serving.room import HandlerRoom, PlaceWaiter, overloaded
+from rifl.core._shared.call import Call
+from rifl.core._shared.errors import Overloaded
+
+_LATE = "no place became free in time"
+_LEFT = "its caller left while it waited for a place"
+Clock = Callable[[], float]
+WhenLeft = Callable[[Callable[[], None]], Any]
+
+
+class Rooms:
+    """The rooms of one deduplicator: one for each policy object with ``max_running``. Any thread.
+
+    ``clock``: monotonic seconds.
+    """
+
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        # By the policy's id: equal policies are not one. Each is kept by its room.
+        self._rooms: dict[int, ServerRoom] = {}
+
+    def of(self, policy: MethodPolicy) -> ServerRoom | None:
+        """Return the policy's room, None if it needs none."""
+        if policy.max_running is None:
+            return None
+        with self._lock:
+            room = self._rooms.get(id(policy))
+            if room is None:
+                room = self._rooms[id(policy)] = ServerRoom(policy, self._clock)
+            return room
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait for a place."""
+        return sum(len(room.room) for room in list(self._rooms.values()))
+
+
+class ServerRoom:
+    """One ``HandlerRoom``, for threads and loops together."""
+
+    def __init__(self, policy: MethodPolicy, clock: Clock) -> None:
+        self.policy = policy
+        self.clock = clock
+        self.lock = threading.Lock()
+        self.room = HandlerRoom(policy.max_running or 1, policy.most_waiting)
+
+    def place(self, call: Call, context: Any, when_left: WhenLeft | None = None) -> CallPlace:
+        """Return what an arrival takes a place by; ``when_left`` is gRPC's ``add_callback``."""
+        return CallPlace(self, call, context.time_remaining, when_left)
+
+
+@contextlib.contextmanager
+def in_room(
+    room: ServerRoom | None, call: Call, context: Any, when_left: WhenLeft | None = None
+) -> Iterator[Any]:
+    """Give what an arrival takes a place by, None without a room; at the end the place is left."""
+    if room is None:
+        yield None
+        return
+    place = room.place(call, context, when_left)
+    try:
+        yield place
+    finally:
+        place.leave()
+
+
+class CallPlace:
+    """One arrival's place; see ``HandlerPlace``. ``quit`` is for any thread, the rest is called in turn.
+
+    Without ``when_left`` its shell calls ``quit``.
+    """
+
+    def __init__(
+        self,
+        room: ServerRoom,
+        call: Call,
+        remaining_s: Callable[[], float | None],
+        when_left: WhenLeft | None,
+    ) -> None:
+        self.held = False
+        self._room = room
+        self._call = call
+        self._remaining_s = remaining_s
+        self._when_left = when_left
+        self._since = 0.0
+        self._waiter: PlaceWaiter | None = None
+        self._left = False
+
+    def enter(self) -> Later | None:
+        """Take a place, or wait for one; raises ``Overloaded``, also if the caller leaves."""
+        own, now = self._room, self._room.clock()
+        with own.lock:
+            if own.room.take():
+                self.held, self._since = True, now
+                return None
+            remaining_s = self._remaining_s()
+            until = math.inf if remaining_s is None else now + remaining_s
+            waiting = _Waiting(self, remaining_s)
+            waiter = waiting.waiter = PlaceWaiter(now, until, until, waiting.succeed)
+            refused = own.room.line_up(waiter)
+        if refused is waiter:
+            raise self._refusal(waiter)
+        self._waiter = waiter
+        if refused is not None:
+            refused.wake()
+        # False: it has left already; on a grpc.aio.server the answer is always None.
+        if self._left or (self._when_left is not None and self._when_left(self.quit) is False):
+            self.quit()
+        return waiting
+
+    def entered(self, waiter: PlaceWaiter) -> None:
+        """Take what a wait came to; raises ``Overloaded``."""
+        own = self._room
+        with own.lock:
+            if own.room.forget(waiter):
+                waiter.refused = _LATE
+        if not waiter.placed:
+            raise self._refusal(waiter)
+        self.held, self._since = True, own.clock()
+        if self._left:
+            self.leave()
+            waiter.refused = _LEFT
+            raise self._refusal(waiter)
+
+    def leave(self, *, ran: bool = False) -> None:
+        """Give the place back, if it is held. ``ran``: a handler did, and has ended."""
+        if not self.held:
+            return
+        self.held = False
+        own, now = self._room, self._room.clock()
+        with own.lock:
+            told = own.room.leave(now, now - self._since if ran else None)
+        for waiter in told:
+            waiter.wake()
+
+    def quit(self) -> None:
+        """Note that the caller has left: a wait ends."""
+        self._left = True
+        if (waiter := self._waiter) is None:
+            return
+        with self._room.lock:
+            forgotten = self._room.room.forget(waiter)
+            if forgotten:
+                waiter.refused = _LEFT
+        if forgotten:
+            waiter.wake()
+
+    def _refusal(self, waiter: PlaceWaiter) -> Overloaded:
+        return overloaded(waiter.refused, self._call, self._room.policy)
+
+
+class _Waiting(Pending):
+    """The wait for a place, by a thread or on a loop."""
+
+    waiter: PlaceWaiter
+
+    def __init__(self, place: CallPlace, remaining_s: float | None) -> None:
+        super().__init__()
+        self._place = place
+        self._limit_s = remaining_s
+
+    def wait(self) -> Any:
+        """Block until there is a place, or the call's deadline."""
+        self.wait_for(-1 if self._limit_s is None else min(self._limit_s, threading.TIMEOUT_MAX))
+        self._place.entered(self.waiter)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """Await the same; gRPC cancels it at the deadline."""
+        try:
+            yield from super().__await__()
+        except asyncio.CancelledError:
+            self._place.quit()
+            if self.waiter.placed:
+                self._place.held = True
+                self._place.leave()
+            raise
+        self._place.entered(self.waiter)
