@@ -81,9 +81,9 @@ def in_room(
 
 
 class CallPlace:
-    """One arrival's place; see ``HandlerPlace``. ``quit`` is for any thread, the rest is called in turn.
+    """One arrival's place; see ``HandlerPlace``. ``quit`` is for any thread.
 
-    Without ``when_left`` its shell calls ``quit``.
+    The rest is called in turn. Without ``when_left`` its shell calls ``quit``.
     """
 
     def __init__(
