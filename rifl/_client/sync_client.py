@@ -135,7 +135,7 @@ class SyncClient(ClientState):
         return None if at is None or self.closed else connectivity(at(index))
 
     def waits(self) -> object:
-        """Return what says, for as long as it is kept, that a call waits for a connection."""
+        """Return what says, while it is kept, that a call waits for a connection."""
         waits = _Waits()
         self.patient.add(waits)
         return waits
