@@ -53,7 +53,7 @@ _SEEDS = {
     "unclaimed run ends without asking": 27,
     "record without a claim overwrites": 77,
     "what was never claimed did not run": 21,
-    "late answer to an acknowledged call": 36,
+    "late answer to an acknowledged call": 49,
     "key let go early": 1,
     "a key is not executed because this attempt was not": 1,
     "keys aged by dates": 9,
