@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import sys
@@ -60,10 +61,13 @@ def _runs(spark: SparkSession, options: argparse.Namespace) -> dict[str, Callabl
     rows = spark.read.parquet(str(options.parquet))
     outputs = rows.select("auction", "bidder", "price", "date_time")
     ours = spark.read.format("sharedlog").options(**log).load()
+    names = itertools.count()
     found: dict[str, Callable[[], None]] = {
         "source parquet": lambda: _take(rows),
         "source log": lambda: _take(ours),
-        "sink log": lambda: outputs.write.format("sharedlog").options(**sink).mode("append").save(),
+        "sink log": lambda: _into_log(outputs, sink),
+        # Its rows are compared if it is run again.
+        "sink log, named": lambda: _into_log(outputs, {**sink, "name": f"run-{next(names)}"}),
     }
     for each in options.kafka:
         name, _, where = each.partition("=")
@@ -80,6 +84,10 @@ def _runs(spark: SparkSession, options: argparse.Namespace) -> dict[str, Callabl
 
 def _take(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
+
+
+def _into_log(frame: DataFrame, options: dict[str, str]) -> None:
+    frame.write.format("sharedlog").options(**options).mode("append").save()
 
 
 def _into_kafka(frame: DataFrame, where: str) -> None:

@@ -39,6 +39,7 @@ TARGETS = {
     "source to parquet": "at least 0.5",
     "sink to flushed": "at least 1",
     "sink to synced": "at least 1",
+    "sink named to plain": "at least 0.75",
     "saturation to kafka": "at least 1.5",
     "saturation to kafka, least": "at least 1",
     "p50 to kafka": "at most 1",
@@ -112,6 +113,7 @@ def alone_summary(found: dict[str, float]) -> dict[str, float]:
         "sink to kafka": ("sink log", "sink kafka"),
         "sink to flushed": ("sink log", "sink flushed"),
         "sink to synced": ("sink log", "sink synced"),
+        "sink named to plain": ("sink log, named", "sink log"),
     }
     return {
         name: found[ours] / found[theirs]

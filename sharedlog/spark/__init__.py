@@ -16,6 +16,7 @@ whatever driver, has the same rows, and is committed once. See docs/reference/sp
 - ``_source``: its readers; ``_offsets``: what their offsets say; ``_columns``: messages as rows
 - ``_sink``: its writers; ``_tasks``: what a task appends; ``_messages``: rows as messages,
   ``_column_rows``: those with columns of their own; ``_message_types``: of protobuf
+- ``_content``: what rows are told by; ``_differences``: how many of a job run again are others
 - ``_declaring``: columns that a program declares without Spark
 - ``_filters``: what a batch query has to read at all
 - ``_opened``: the log, opened once in each process

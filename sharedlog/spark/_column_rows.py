@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow
@@ -15,6 +14,7 @@ from sharedlog._core.envelope import MAX_VALUE_BYTES, PROTOBUF, About, pack
 from sharedlog._core.publishing import Placed, size_of
 from sharedlog._core.stream_schema import StreamSchema
 from sharedlog._core.streams import substream_of
+from sharedlog.spark._content import Content, message_hashes, row_hashes
 from sharedlog.spark._message_types import class_of
 from sharedlog.spark._messages import RowMessage, checked_keys
 from sharedlog.spark._options import SinkError
@@ -36,18 +36,25 @@ class ArrowRows:
         self.schema = pyarrow.schema([pyarrow.field(each.name, each.type) for each in schema])
 
     def messages(
-        self, batch: pyarrow.RecordBatch, tags: list[str], turns: Iterator[int], now_us: int
+        self,
+        batch: pyarrow.RecordBatch,
+        tags: list[str],
+        turns: Iterator[int],
+        now_us: int,
+        content: Content | None = None,
     ) -> Iterator[RowMessage]:
         """Yield a batch's messages; raises ``SinkError`` for a row that is too large."""
         if batch.num_rows == 0:
             return
         columns = [batch.column(at).cast(field.type) for at, field in enumerate(self.schema)]
         batch = pyarrow.RecordBatch.from_arrays(columns, schema=self.schema)
+        if content is not None:
+            content.add(row_hashes(batch.columns))
         about = About(content_type=ARROW)
         for tag, rows in self._parts(batch, tags, turns):
             for value, count in _serialized(rows):
                 envelope = pack(value, None, about, now_us)
-                yield RowMessage(Placed(envelope, tag, size_of(envelope, tag)), 0, count)
+                yield RowMessage(Placed(envelope, tag, size_of(envelope, tag)), count)
 
     def _parts(
         self, batch: pyarrow.RecordBatch, tags: list[str], turns: Iterator[int]
@@ -81,27 +88,51 @@ class ProtobufRows:
         return {**self.__dict__, "_made": None}
 
     def messages(
-        self, batch: pyarrow.RecordBatch, tags: list[str], turns: Iterator[int], now_us: int
+        self,
+        batch: pyarrow.RecordBatch,
+        tags: list[str],
+        turns: Iterator[int],
+        now_us: int,
+        content: Content | None = None,
     ) -> Iterator[RowMessage]:
         """Yield a batch's messages; raises ``SinkError`` for a row whose values do not fit."""
-        values = self._plan().requests(batch)
+        values: list[bytes] = []
+        for made in self._plan().requests(batch):
+            if isinstance(made, RowError):
+                raise SinkError(f"a row is no {self._of.name}: {made}")
+            values.append(made)
         keys: list[bytes | None] = [None] * batch.num_rows
         if self._key is not None:
             keys = checked_keys(key_values(batch.column(self._key)))
         about, count = About(content_type=PROTOBUF, schema_name=self._of.name), len(tags)
+        if content is not None:
+            content.add(message_hashes(_parts(values, keys, about)))
         for value, key in zip(values, keys, strict=True):
-            if isinstance(value, RowError):
-                raise SinkError(f"a row is no {self._of.name}: {value}")
             at = next(turns) % count if key is None else substream_of(key, count)
             envelope = pack(value, key, about, now_us)
-            content = zlib.crc32(value, zlib.crc32(key or b""))
-            yield RowMessage(Placed(envelope, tags[at], size_of(envelope, tags[at])), content)
+            yield RowMessage(Placed(envelope, tags[at], size_of(envelope, tags[at])))
 
     def _plan(self) -> RequestPlan:
         if self._made is None:
             only = () if self._key is None else (self._key,)
             self._made = plan_request(self._schema, class_of(self._of), key_only=only)
         return self._made
+
+
+def _parts(
+    values: Sequence[bytes], keys: Sequence[bytes | None], about: About
+) -> pyarrow.RecordBatch:
+    """Return the parts of messages as columns."""
+    said = (about.content_type, about.schema_name)
+    columns = {
+        "value": pyarrow.array(values, pyarrow.binary()),
+        "key": pyarrow.array(keys, pyarrow.binary()),
+        **{
+            name: pyarrow.repeat(text, len(values))
+            for name, text in zip(("content_type", "schema_name"), said, strict=True)
+        },
+    }
+    return pyarrow.RecordBatch.from_pydict(columns)
 
 
 def check_key(schema: pyarrow.Schema, key: str | None) -> None:

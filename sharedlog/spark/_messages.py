@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import zlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ from sharedlog._core.envelope import MAX_KEY_BYTES, About, pack
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.publishing import Placed, size_of
 from sharedlog._core.streams import substream_of
+from sharedlog.spark._content import Content, message_hashes
 from sharedlog.spark._options import SinkError
 
 _KINDS = {
@@ -29,10 +29,9 @@ _TIME = pyarrow.timestamp("us", "UTC")
 
 
 class RowMessage(NamedTuple):
-    """A message of a row, or of several, and what tells its content, whichever task has it."""
+    """A message of a row, or of several."""
 
     message: Placed
-    content: int
     rows: int = 1
 
 
@@ -65,13 +64,21 @@ class RawRows:
         self._names = names
 
     def messages(
-        self, batch: pyarrow.RecordBatch, tags: list[str], turns: Iterator[int], now_us: int
+        self,
+        batch: pyarrow.RecordBatch,
+        tags: list[str],
+        turns: Iterator[int],
+        now_us: int,
+        content: Content | None = None,
     ) -> Iterator[RowMessage]:
         """Yield a batch's messages; ``turns``: which substream is next for one without a key.
 
-        Raises ``SinkError`` for a row whose value is null, ``InvalidRequest`` for what no message
-        can be.
+        ``content`` counts the rows in. Raises ``SinkError`` for a row whose value is null,
+        ``InvalidRequest`` for what no message can be.
         """
+        if content is not None:
+            names = ["key" if name == self._key else name for name in batch.schema.names]
+            content.add(message_hashes(batch.rename_columns(names)))
         values = _bytes(batch.column("value"))
         keyed = self._key in self._names
         keys: list[bytes | None] = [None] * batch.num_rows
@@ -85,8 +92,7 @@ class RawRows:
             at = next(turns) % count if key is None else substream_of(key, count)
             envelope = pack(value, key, about, now_us)
             tag = tags[at]
-            content = zlib.crc32(value, zlib.crc32(key or b""))
-            yield RowMessage(Placed(envelope, tag, size_of(envelope, tag)), content)
+            yield RowMessage(Placed(envelope, tag, size_of(envelope, tag)))
 
     def _abouts(self, batch: pyarrow.RecordBatch) -> Iterator[About | None]:
         if not self._about and "event_time" not in self._names:

@@ -35,6 +35,8 @@ from sharedlog._log.place import Place
 from sharedlog._log.resending import until_answered, until_known
 from sharedlog.spark._column_rows import ArrowRows, ProtobufRows
 from sharedlog.spark._columns import arrow_schema_of, schema_of
+from sharedlog.spark._content import Content
+from sharedlog.spark._differences import differences
 from sharedlog.spark._messages import RawRows
 from sharedlog.spark._opened import place_of
 from sharedlog.spark._options import SinkError, SinkOptions
@@ -79,18 +81,22 @@ class Writing:
         else:
             number = until_answered(place, draw_plan)
         self.plan = LogWritePlan(options, place.incarnation, number, job, made)
+        # Whether the rows of a batch that is run again are compared with those that are committed.
+        # Arrow rows of a query without a name are not: that costs time.
+        self._compared = options.name is not None or (stream and options.values.format != "arrow")
 
     def write(self, batches: Iterable[pyarrow.RecordBatch], ticket: Ticket) -> LogCommitMessage:
         """Append one task's rows, pending."""
         context: Any = TaskContext.get()
         turns = itertools.count(context.partitionId() if context is not None else 0)
         writer = TaskWriter(self.place(), ticket, self.plan.options.stream)
+        content = Content(sampled=writer.replayed) if self._compared else None
         told = (
             each
             for batch in batches
-            for each in self.rows.messages(batch, self.tags, turns, now_us())
+            for each in self.rows.messages(batch, self.tags, turns, now_us(), content)
         )
-        message = LogCommitMessage(writer.write(told))
+        message = LogCommitMessage(writer.write(told, content))
         freeze("write")
         return message
 
@@ -149,7 +155,7 @@ class LogBatchWriter(DataSourceArrowWriter):
         results = check_messages(messages)
         place, plan = self._writing.place(), self._writing.plan
         closed = commit(place, plan.options, results)
-        check_again(closed, results)
+        check_again(place, plan.options, closed, results)
         if plan.made:
             until_answered(place, lambda: remove_write(closed.query.name))
 
@@ -190,7 +196,9 @@ class LogStreamWriter(_STREAM_WRITER):  # type: ignore[misc]
         results = check_messages(messages)
         if results[0].ticket.batch != batchId:
             raise SinkError(f"tasks are of {results[0].ticket}, and the commit of batch {batchId}")
-        check_again(commit(place_of(self._options.url()), self._options, results), results)
+        place = place_of(self._options.url())
+        closed = commit(place, self._options, results)
+        check_again(place, self._options, closed, results)
 
     def abort(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Do nothing: readers do not see what no marker names."""
@@ -222,7 +230,9 @@ def commit(place: Place, options: SinkOptions, results: Sequence[TaskResult]) ->
     return closed
 
 
-def check_again(closed: Closed, results: Sequence[TaskResult]) -> None:
+def check_again(
+    place: Place, options: SinkOptions, closed: Closed, results: Sequence[TaskResult]
+) -> None:
     """Have a batch that was committed before be the same one, or say that it is not.
 
     Raises ``AlreadyCommitted`` if nothing but another write under the name explains that: of a
@@ -231,21 +241,23 @@ def check_again(closed: Closed, results: Sequence[TaskResult]) -> None:
     query, ticket, told = closed.query, results[0].ticket, batch_of(results)
     if not told.replayed or (query.rows, query.content) == (told.rows, told.content):
         return
+    samples = [each.sample for each in results if each.sample is not None]
+    both = f"{query.rows} rows{differences(place, options, query, samples)}"
+    lost = "or of another stream: nothing of these is in the log"
     if query.identity in (JOB, WRITE):
         raise AlreadyCommitted(
-            f"{query.name!r} has committed {query.rows} rows, and these {told.rows} are others, or "
-            "of another stream: nothing of these is in the log. Give each write a name of its own"
+            f"{query.name!r} has committed {both}, and these {told.rows} are others, {lost}. Give "
+            "each write a name of its own"
         )
     if query.closed_run and query.closed_run == run_of(ticket.run):
         raise AlreadyCommitted(
-            f"this run has committed {query.rows} rows of batch {ticket.batch} as {query.name!r}, "
-            f"and these {told.rows} are others, or of another stream: nothing of these is in the "
-            "log. Within foreachBatch each write has a name of its own"
+            f"this run has committed {both}, of batch {ticket.batch} as {query.name!r}, and these "
+            f"{told.rows} are others, {lost}. Within foreachBatch each write has a name of its own"
         )
     _logger().warning(
-        "sharedlog %s: batch %d was committed with %d rows, and run again it has other ones (%d): "
+        "sharedlog %s: batch %d was committed with %s, and run again it has other ones (%d): "
         "the plan is not deterministic, or the checkpoint is a copy",
-        *(query.name, ticket.batch, query.rows, told.rows),
+        *(query.name, ticket.batch, both, told.rows),
     )
 
 

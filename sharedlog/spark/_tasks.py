@@ -20,6 +20,7 @@ from sharedlog._core.query.attempt import TaskAttempt, TaskResult
 from sharedlog._core.query.state import WRITE, Ticket
 from sharedlog._log.place import Place
 from sharedlog._log.resending import until_answered, until_known
+from sharedlog.spark._content import Content
 from sharedlog.spark._messages import RowMessage
 from sharedlog.spark._options import SinkError, SinkOptions
 
@@ -116,13 +117,19 @@ class TaskWriter:
         self._entries = min(_ENTRIES, limits.entries)
         self._bytes = min(_BYTES, limits.append_bytes)
         self._lock = threading.Lock()
-        self._rows = self._content = self._size = self._count = 0
+        self._rows = self._size = self._count = 0
 
-    def write(self, messages: Iterable[RowMessage]) -> TaskResult:
+    @property
+    def replayed(self) -> bool:
+        """Whether its batch was committed before."""
+        return self._attempt.replayed
+
+    def write(self, messages: Iterable[RowMessage], content: Content | None = None) -> TaskResult:
         """Append them all; of a batch that is committed already nothing, and it is told so.
 
-        Raises ``Fenced`` once another plan took over; ``LogUnavailable`` if the log does not
-        say in time what became of an append: nothing commits it then.
+        ``content``: of these rows, once they were taken; None: not compared. Raises ``Fenced`` once
+        another plan took over; ``LogUnavailable`` if the log does not say in time what became of
+        an append: nothing commits it then.
         """
         if self._attempt.replayed:
             for _ in self._counted(messages):
@@ -131,13 +138,13 @@ class TaskWriter:
             with self._signing():
                 for group in self._groups(self._counted(messages)):
                     self._append(group)
-        content = self._content + self._where * self._rows
-        return self._attempt.result(self._rows, content, self._size, self._count)
+        total = self._where * self._rows + (0 if content is None else content.sum)
+        sample = None if content is None else content.sample()
+        return self._attempt.result(self._rows, total, self._size, self._count, sample)
 
     def _counted(self, messages: Iterable[RowMessage]) -> Iterator[Placed]:
-        for message, content, rows in messages:
+        for message, rows in messages:
             self._rows += rows
-            self._content += content
             self._size += message.size
             self._count += 1
             yield message

@@ -310,6 +310,21 @@ def test_columns_travel_as_arrow_and_another_schema_is_refused(chain: Chain) -> 
         _read(chain, valueFormat="protobuf")
 
 
+def test_rows_of_another_day_under_a_jobs_name_are_refused(chain: Chain) -> None:
+    """As many rows as it has committed, and others: they are not taken for the same (§16)."""
+    given = {"log": chain.url, "stream": "paid", "name": "daily", "valueFormat": "arrow"}
+
+    def write(first: int, parts: int) -> None:
+        rows = _columns(chain, first, first + 5).repartition(parts)
+        rows.write.format("sharedlog").options(**given).mode("append").save()
+
+    write(0, 2)
+    write(0, 1)
+    with pytest.raises(PySparkException, match=r"AlreadyCommitted.*5 rows \(4 of those"):
+        write(4, 2)
+    assert sorted(each.cents for each in _read(chain, valueFormat="arrow").collect()) == [*range(5)]
+
+
 def test_a_program_declares_columns_that_queries_read_and_write(chain: Chain) -> None:
     """Without Spark; names and types count, and other ones are refused to both (§16)."""
     account = pyarrow.field("account", pyarrow.string(), nullable=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sharedlog._core.entry import ProducerDecision
 from sharedlog._core.errors import InvalidRequest
@@ -15,13 +16,23 @@ from sharedlog._core.query.tasks import Task, begin_task, grant_task, pend_task,
 from sharedlog._core.steps import Rule
 
 # What a batch's content is told by is a sum of so many bits.
-CONTENT = (1 << 63) - 1
+CONTENT = (1 << 64) - 1
 _NOT_IN = "a task joins its batch before it appends"
+
+
+class Sample(NamedTuple):
+    """Hashes of rows, eight bytes each, of those whose lowest ``bits`` bits are 0."""
+
+    hashes: bytes
+    bits: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """What a task tells who commits (``BatchSummary``); ``appends``: how many, of ``bytes``."""
+    """What a task tells who commits (``BatchSummary``); ``appends``: how many, of ``bytes``.
+
+    ``sample``: of the rows of a batch that was committed before, to tell them from that one's.
+    """
 
     ticket: Ticket
     decision: ProducerDecision | None
@@ -31,6 +42,7 @@ class TaskResult:
     appends: int = 0
     bytes: int = 0
     entries: int = 0
+    sample: Sample | None = None
 
 
 class TaskAttempt:
@@ -91,12 +103,19 @@ class TaskAttempt:
             self._signs += 1
             yield from sign(self._task, self._signs)
 
-    def result(self, rows: int, content: int, size: int = 0, entries: int = 0) -> TaskResult:
+    def result(
+        self,
+        rows: int,
+        content: int,
+        size: int = 0,
+        entries: int = 0,
+        sample: Sample | None = None,
+    ) -> TaskResult:
         """Return what it tells, with the rows that it had, their content, bytes and entries."""
         decision = None
         if self._task is not None and self._seq:
             decision = ProducerDecision(self._task.producer.id, self._seq, dict(self._begins))
-        told = (rows, content & CONTENT, self.replayed, self._seq, size, entries)
+        told = (rows, content & CONTENT, self.replayed, self._seq, size, entries, sample)
         return TaskResult(self.ticket, decision, *told)
 
 
