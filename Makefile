@@ -172,7 +172,7 @@ bench-deliver: $(BENCH_INSTALLED) redis-server kafka
 	@$(BENCH_PYTHON) -m benchmarks.deliver --kafka $(KAFKA) $(BENCH_FLAGS)
 
 # Consuming, updating and producing; BENCH_FLAGS="--only takeover" is a part of it.
-bench-consume: $(BENCH_INSTALLED) postgresql redis-server kafka
+bench-consume: $(BENCH_INSTALLED) postgresql redis-server etcd kafka
 	@$(BENCH_PYTHON) -m benchmarks.consume --kafka $(KAFKA) $(BENCH_FLAGS)
 
 # $(1): the folder that Ivy, which PySpark brings, fetches jars into from Maven Central;

@@ -3,7 +3,8 @@
 ``throughput``: of messages of 1 KiB that wait, beside loops by hand, the same consumer without its
 guarantee, Kafka's transactions and Redis Streams with an inbox. ``latency``: from publication to
 effect and output, at a pace. ``takeover``: until the shards of a killed process have effects again.
-``recovery``: until a state in the log is read again. Medians of rounds that take turns, with
+``recovery``: until a state in the log is read again. ``idle``: processor time of processes that
+wait, over SQLite and etcd. Medians of rounds that take turns, with
 intervals of about 95 %; only ratios count.
 """
 
@@ -31,6 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--paced", type=int, default=200, help="messages of a half of latency")
     parser.add_argument("--kills", type=int, default=9)
     parser.add_argument("--changes", type=int, default=1_000_000, help="of recovery")
+    parser.add_argument("--idle", type=int, default=20, help="processes of idle")
+    parser.add_argument("--idle-seconds", type=float, default=10.0)
     parser.add_argument("--without-postgresql", action="store_true")
     parser.add_argument("--kafka", type=Path, metavar="FOLDER", help="of its jars; else without")
     options = parser.parse_args(arguments)
@@ -44,6 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.paced,
         options.kills,
         options.changes,
+        options.idle,
+        options.idle_seconds,
     )
     report = Report()
     with tempfile.TemporaryDirectory(prefix="rifl-bench-") as name:

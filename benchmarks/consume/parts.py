@@ -5,13 +5,14 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
 import sharedlog
 from benchmarks.consume.by_hand import ByHand
+from benchmarks.consume.idle import idle
 from benchmarks.consume.others import Kafka, RedisInbox
 from benchmarks.consume.ours import IN_LOG, Ours
 from benchmarks.consume.pacer import Pacer
@@ -21,12 +22,13 @@ from benchmarks.consume.worker import BATCH, INPUT, OUTPUT, SUBSTREAMS, Worker, 
 from benchmarks.deliver.report import Report
 from benchmarks.log.kafka import KafkaServer
 from benchmarks.pairs import Spread
+from chaos.etcd_cluster import EtcdCluster
 from chaos.postgres_server import PostgresServer
 from chaos.redis_server import RedisServer
 
 __all__ = ["PARTS", "Party", "Size", "latencies", "parties", "rate", "run"]
 
-PARTS = ("throughput", "latency", "takeover", "recovery")
+PARTS = ("throughput", "latency", "takeover", "recovery", "idle")
 # After which a round is taken for stuck.
 _STUCK_S = 60.0
 _MS = 1e6
@@ -35,7 +37,8 @@ _AIMED, _OTHERS = ("sqlite consumer", "one file"), ("redis", "kafka")
 
 
 class Size(NamedTuple):
-    """How much: pairs, messages of a half, a second while latency is measured, kills, changes.
+    """How much: pairs, messages of a half, a second while latency is measured, kills, changes,
+    idle processes, and for how long these are measured.
 
     Of what is done message by message a half has a tenth of the messages.
     """
@@ -46,6 +49,8 @@ class Size(NamedTuple):
     paced: int
     kills: int
     changes: int
+    idle: int = 20
+    idle_s: float = 10.0
 
 
 class Party(NamedTuple):
@@ -176,12 +181,24 @@ def run(
         (folder / "takeover").mkdir()
         spread = Spread.of(taken_over(folder / "takeover", size.kills))
         report.add("takeover: seconds", spread, f"{size.kills} kills", most=2.0)
+    if "idle" in parts:
+        for engine, log in _logs(folder):
+            found = [idle(log, folder, size.idle, size.idle_s)]
+            told = f"{size.idle} processes"
+            report.add(f"idle: cores, {engine}", Spread.of(found), told, most=0.15)
     if "recovery" in parts:
         (folder / "recovery").mkdir()
         without, snapshot = recovered(folder / "recovery", size.changes, min(3, size.rounds))
         told = f"of {size.changes:,} changes"
         report.add("recovery: seconds, without a snapshot", Spread.of(without), told, most=10.0)
         report.add("recovery: seconds, with a snapshot", Spread.of(snapshot), told, most=0.5)
+
+
+def _logs(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield URLs of logs that are not there, by the engine."""
+    yield "sqlite", f"sqlite:///{folder / 'idle.db'}"
+    with EtcdCluster(folder / "etcd", nodes=1) as cluster:
+        yield "etcd", cluster.url(log="idle")
 
 
 def _rounds(

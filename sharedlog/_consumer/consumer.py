@@ -88,7 +88,7 @@ _MESSAGE_BYTES = 1 << 20
 _MOST_LANES = 1000
 _BATCH_S = 0.05
 # How soon a consumer that waits learns that it was closed.
-_SLICE_S = 0.1
+_SLICE_S = 0.25
 
 
 class Consumer:
@@ -305,17 +305,19 @@ class Consumer:
 
     def _wait(self, work: ShardWork) -> None:
         """Wait for messages, or until other work is due."""
-        timeout_s, through = min(work.idle_s(), _SLICE_S), work.through
-        place = self._log._place
-        if through < 0:
-            self._closing.wait(timeout_s)
-            return
-        try:
-            place.engine.wait(through, timeout_s)
-        except LogStopped:
-            raise
-        except LogUnavailable:
-            self._closing.wait(_SLICE_S)
+        through, end = work.through, time.monotonic() + work.idle_s()
+        while not self._stops() and (left_s := end - time.monotonic()) > 0:
+            if through < 0:
+                self._closing.wait(left_s)
+                continue
+            try:
+                if self._log._engine.wait(through, min(left_s, _SLICE_S)) > through:
+                    return
+            except LogStopped:
+                raise
+            except LogUnavailable:
+                self._closing.wait(_SLICE_S)
+                return
 
     def _alone(self, act: Callable[[], _R]) -> _R:
         try:

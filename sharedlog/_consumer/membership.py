@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import socket
 import threading
+import time
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 
-from sharedlog._core.consumer.members import join, part, renew, term_s
+from sharedlog._core.consumer.members import Member, join, part, renew, renew_all, term_s
 from sharedlog._core.errors import InvalidRequest, LogError
+from sharedlog._engines.engine import Engine
 from sharedlog._log.place import Place
 
 # A process that says nothing for a term is taken for gone; it says so several times in one.
 _RENEWALS = 4
+# A part of the time between two is drawn, so that processes do not renew in step.
+_JITTER = 0.25
+# One step renews so many memberships.
+_AT_ONCE = 50
+# Of this process, by the open log.
+_memberships: weakref.WeakKeyDictionary[Engine, set[Membership]] = weakref.WeakKeyDictionary()
 
 
 class Membership:
-    """Says that this process is there; a thread does so again and again, while its run goes on."""
+    """Says that this process is there; a thread does so again and again, while its run goes on.
+
+    Who says so does it for all memberships of this process in the log, in one step.
+    """
 
     def __init__(
         self,
@@ -39,6 +52,11 @@ class Membership:
         self._streams = streams
         self._term_s = term_s
         self._run_is_over = run_is_over
+        host = {"host": socket.gethostname(), "pid": os.getpid()}
+        self._says = json.dumps(host).encode()
+        # When it was said last.
+        self._said_s = 0.0
+        self._together: set[Membership] = {self}
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         # How long the handler that ran for longest of late has taken.
@@ -50,12 +68,12 @@ class Membership:
 
     def join(self) -> None:
         """Become a member; raises ``InvalidRequest`` if the consumer runs as another one."""
-        says = json.dumps({"host": socket.gethostname(), "pid": os.getpid()}).encode()
-        self._says = says
-        self._place.run(join(self._name, self.who, says, self._streams, self._term_s))
+        self._place.run(join(self._member(self._term_s)))
 
     def start(self) -> None:
         """Start a thread that renews the membership."""
+        self._together = _memberships.setdefault(self._place.engine, self._together)
+        self._together.add(self)
         self._thread = threading.Thread(
             target=self._renew, name=f"sharedlog-consumer-{self._name}", daemon=True
         )
@@ -67,21 +85,46 @@ class Membership:
         if self._thread is not None:
             self._thread.join()
             self._thread = None
+        self._leave()
+
+    def _leave(self) -> None:
+        # A step of another membership's that renews this one as well does not make it anew.
+        self._together.discard(self)
         self._place.run(part(self._name, self.who))
 
+    def _member(self, term_s: float) -> Member:
+        return Member(self._name, self.who, self._says, self._streams, term_s)
+
     def _renew(self) -> None:
-        while not self._closing.wait(self._term_s / _RENEWALS):
+        pause_s = self._term_s / _RENEWALS
+        while not self._closing.wait(pause_s * (1 - random.uniform(0, _JITTER))):  # noqa: S311
             if self._run_is_over():
                 with suppress(LogError):
-                    self._place.run(part(self._name, self.who))
+                    self._leave()
                 return
             self.beside()
+            if time.monotonic() - self._said_s < pause_s / 2:
+                # Another membership of this process has said so.
+                continue
             try:
-                lasts_s = term_s(self._term_s, self.longest_run_s())
-                self._place.run(renew(self._name, self.who, self._says, self._streams, lasts_s))
+                self._say()
             except InvalidRequest as error:
                 self.error = error
+                self._together.discard(self)
                 return
             except LogError:
                 # Where it lasts, others take over; this one learns of it by its fences.
                 continue
+
+    def _say(self) -> None:
+        """Say that this process is there, for all of its memberships."""
+        some = [self, *(self._together - {self})][:_AT_ONCE]
+        said_s = time.monotonic()
+        if not self._place.run(renew_all([each._lasting() for each in some])):
+            self._place.run(renew(self._lasting()))
+            some = [self]
+        for each in some:
+            each._said_s = said_s
+
+    def _lasting(self) -> Member:
+        return self._member(term_s(self._term_s, self.longest_run_s()))

@@ -115,11 +115,16 @@ class ShardWork:
 
     def idle_s(self) -> float:
         """For how many seconds there is no work but to wait for messages."""
-        if self.sharing.behind or any(own.busy and own.rests for own in list(self._own.values())):
+        owned = list(self._own.values())
+        if self.sharing.behind or any(own.busy and own.rests for own in owned):
             return 0.0
         now_s = self._clock()
-        waits = [max(0.0, own.not_before_s - now_s) for own in list(self._own.values())]
-        return max(0.0, min([self.sharing.due_s, *(each for each in waits if each)]))
+        waits = [self.sharing.due_s, _HELD_S - (now_s - self._held_s)]
+        if self._lanes is not None or self._carrier.timers:
+            # What these have to do is looked for.
+            waits.append(_SLICE_S)
+        waits += [each for own in owned if (each := own.not_before_s - now_s) > 0]
+        return max(0.0, min(waits))
 
     @property
     def through(self) -> int:

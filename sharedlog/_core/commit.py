@@ -7,7 +7,7 @@ several writers need no lock between them (DESIGN-LOG §18).
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 LSN_BYTES = 8
@@ -72,6 +72,15 @@ class Refused(Exception):
         """``found``: each condition's key and its value."""
         super().__init__(dict(found))
         self.found = dict(found)
+
+
+def only_renews(put: Put, conditions: Sequence[Condition]) -> bool:
+    """Whether a put leaves its key as it is, but for its term, wherever these conditions hold."""
+    return (
+        put.term_s is not None
+        and put.stamp is Stamp.NONE
+        and Condition(put.key, put.value) in conditions
+    )
 
 
 _NONE, _FIRST = Stamp.NONE, Stamp.FIRST

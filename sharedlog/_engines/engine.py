@@ -84,7 +84,8 @@ class Engine(Protocol):
         """Wait until the tail is above ``after``, or the timeout passes; return the tail.
 
         Woken by the store's own means where it has any (also of other processes' commits), which
-        are hints only: it looks again soon after one, and every second (L5).
+        are hints only: it looks again soon after one, and every second (L5). A commit without
+        entries wakes no wait.
         """
 
     def remove(self, through: int) -> None:

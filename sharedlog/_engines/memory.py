@@ -82,8 +82,8 @@ class MemoryLog:
                     lsns = tagged[tag]
                     if not lsns or lsns[-1] < lsn:
                         lsns.append(lsn)
-        if self.waiting:
-            self.changed.notify_all()
+            if self.waiting:
+                self.changed.notify_all()
         self.under_way = None
 
     def value(self, key: str) -> bytes | None:

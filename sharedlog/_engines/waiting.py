@@ -53,6 +53,7 @@ class Waiters:
     ) -> int:
         """Return the tail that ``look`` finds once it is above ``after``, or after the time.
 
+        If nothing was heard since a look, the end of the time is no reason for another one.
         ``pause_s``: how long it goes without a look where it hears nothing.
         """
         end = time.monotonic() + timeout_s
@@ -71,6 +72,9 @@ class Waiters:
                 with self._lock:
                     if self._count == count and not self._closed:
                         self._heard.wait(min(pause_s(), left_s))
+                    heard = self._closed or self._count != count
+                if not heard and time.monotonic() >= end:
+                    return tail
         finally:
             with self._lock:
                 self._waiting -= 1

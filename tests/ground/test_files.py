@@ -22,6 +22,7 @@ from rifl._cli import main
 from rifl._stores import StoreError, open_store
 from rifl._stores.sqlite.note_file import note_path
 from sharedlog._consumer.sqlite import SqliteLane
+from sharedlog._core.commit import Commit, Condition, Put
 
 
 def _store(folder: Path) -> None:
@@ -47,6 +48,9 @@ def _shared_log(folder: Path) -> None:
     url = f"sqlite:///{folder / 'log.db'}"
     with sharedlog.create(url) as log:
         log.stream("orders")
+        engine = log._engine
+        engine.commit(Commit(puts=(Put("k", b"v", term_s=60.0),)))
+        engine.commit(Commit((Condition("k", b"v"),), (Put("k", b"v", term_s=60.0),)))
         _look(folder)
 
 
@@ -159,6 +163,7 @@ def test_a_folder_that_nobody_may_enter_keeps_its_files(tmp_path: Path) -> None:
         (_store, "store.db.lock"),
         (_store, "store.db.rifl"),
         (_shared_log, "log.db.sharedlog"),
+        (_shared_log, "log.db.sharedlog-terms"),
         (_group_log, "group.db.curp"),
         (_witness, "witness.journal"),
     ],

@@ -49,6 +49,25 @@ class Seen(NamedTuple):
         return tag in self.owners and self.owners[tag] not in self.members
 
 
+class Member(NamedTuple):
+    """What a process says of itself in a consumer, for a term; ``streams``: what that follows."""
+
+    name: str
+    who: str
+    says: bytes
+    streams: bytes
+    term_s: float
+
+    @property
+    def key(self) -> str:
+        """Return the key of its membership."""
+        return _key(self.name, "member", self.who)
+
+    def put(self) -> Put:
+        """Have it be one for a term from now."""
+        return Put(self.key, self.says, term_s=self.term_s)
+
+
 class Plan(NamedTuple):
     """What a member does now: shards to take, to leave, and those that it has lost."""
 
@@ -140,11 +159,9 @@ def all_consumers() -> Rule[list[str]]:
     return sorted({key.removeprefix(CONSUMERS).partition("/")[0] for key in found})
 
 
-def join(name: str, who: str, says: bytes, streams: bytes, term_s: float) -> Rule[None]:
-    """Become a member, for a term; ``streams``: what the consumer follows.
-
-    Raises ``InvalidRequest`` if it runs and follows others.
-    """
+def join(member: Member) -> Rule[None]:
+    """Become a member, for a term. Raises ``InvalidRequest`` if it runs and follows others."""
+    name, who, _, streams, _ = member
     while True:
         seen = yield from look(name)
         if seen.streams not in (None, streams) and set(seen.members) - {who}:
@@ -155,26 +172,38 @@ def join(name: str, who: str, says: bytes, streams: bytes, term_s: float) -> Rul
         try:
             yield Commit(
                 (Condition(_streams_key(name), seen.streams),),
-                (
-                    Put(_streams_key(name), streams),
-                    Put(_key(name, "member", who), says, term_s=term_s),
-                ),
+                (Put(_streams_key(name), streams), member.put()),
             )
         except Refused:
             continue
         return
 
 
-def renew(name: str, who: str, says: bytes, streams: bytes, term_s: float) -> Rule[None]:
+def renew(member: Member) -> Rule[None]:
     """Stay a member for another term; raises ``InvalidRequest`` if the consumer is another."""
-    put = Put(_key(name, "member", who), says, term_s=term_s)
+    name, _, _, streams, _ = member
     try:
-        yield Commit((Condition(_streams_key(name), streams),), (put,))
+        yield Commit((Condition(_streams_key(name), streams),), (member.put(),))
     except Refused as refused:
         raise InvalidRequest(
             f"the consumer {name!r} follows {_told(refused.found[_streams_key(name)])} by now, "
             f"not {_told(streams)}: another process started it anew"
         ) from refused
+
+
+def renew_all(members: Sequence[Member]) -> Rule[bool]:
+    """Stay a member of several consumers, by a step that changes nothing but terms.
+
+    False: nothing happened, as one of them is over, or its consumer is another: ``renew`` tells.
+    """
+    streams = {_streams_key(each.name): each.streams for each in members}
+    there = {each.key: each.says for each in members}
+    conditions = tuple(Condition(*each) for each in (streams | there).items())
+    try:
+        yield Commit(conditions, tuple(each.put() for each in members))
+    except Refused:
+        return False
+    return True
 
 
 def part(name: str, who: str) -> Rule[None]:

@@ -86,6 +86,23 @@ class Commits:
         """Have it happen; blocks. Raises ``Refused``, ``LogError``."""
         return self._group_commit.commit(commit)
 
+    def renew(self, commit: Commit) -> Lsns | None:
+        """Have terms of keys run anew, in a step of its own; None: a condition does not hold.
+
+        The head stays as it is, so that no thread is woken, and what was read with it stays so:
+        keys with a term are compared in each transaction.
+        """
+        keys = self._log.keys
+        compare = [_holds(keys.key(key), expected(key, value)) for key, value in commit.conditions]
+        puts = [self._put(put.key, put.value, put.term_s) for put in commit.puts]
+        writes = [*puts, get(keys.head)]
+        revision, instead, found = self._log.write(compare, writes, (), again=True)
+        self._space.moved(revision)
+        if instead is not None:
+            return None
+        tail = EtcdHead.read(found[0].kvs[0].value if found[0].kvs else b"").tail
+        return Lsns(tail, tail)
+
     def _write(self, waiting: Sequence[PendingCommit]) -> None:
         """Settle all of them; called by one thread at a time."""
         left = list(waiting)
@@ -212,23 +229,24 @@ class Commits:
         return []
 
     def _puts(self, plan: _Plan) -> list[pb.RequestOp]:
-        """Return the writes of keys: those with a term go with a new lease of etcd's each.
+        """Return the writes of keys."""
+        return [self._put(name, value, plan.terms.get(name)) for name, value in plan.view.items()]
+
+    def _put(self, name: str, value: bytes | None, term_s: float | None) -> pb.RequestOp:
+        """Return the write of a key: one with a term goes with a new lease of etcd's.
 
         A mere keep-alive of an older one would not do: it is answered from one member's memory,
         so a member that led once and does not know better answers it too (etcd issue 15247).
         Leases whose keys moved on run out.
         """
-        writes = []
-        for name, value in plan.view.items():
-            key, lease = self._log.keys.key(name), 0
-            if name in plan.terms:
-                # Up: who counts on its whole term must have it. It runs from here.
-                asked = pb.LeaseGrantRequest(ttl=math.ceil(plan.terms[name]))
-                lease = self._log.client.call(LEASE_GRANT, asked, again=True).id
-            writes.append(
-                delete(key) if value is None else put(key, kept(name, value), lease=lease)
-            )
-        return writes
+        key, lease = self._log.keys.key(name), 0
+        if value is None:
+            return delete(key)
+        if term_s is not None:
+            # Up: who counts on its whole term must have it. It runs from here.
+            asked = pb.LeaseGrantRequest(ttl=math.ceil(term_s))
+            lease = self._log.client.call(LEASE_GRANT, asked, again=True).id
+        return put(key, kept(name, value), lease=lease)
 
     def _settle(self, plan: _Plan) -> None:
         for each, lsns in plan.included:

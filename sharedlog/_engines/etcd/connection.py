@@ -108,6 +108,8 @@ class EtcdConnection:
     ) -> tuple[int, Facts | None, list[pb.RangeResponse]]:
         """Write if all that holds, in one step: the revision; else facts, and what was asked.
 
+        What ``writes`` read is returned, too.
+
         ``again``: sent to the next node if a reply is lost. One that was done then looks refused:
         its caller sees by what it finds.
         """
@@ -121,7 +123,8 @@ class EtcdConnection:
         response = self.cluster.send(request, again=again, writes=True)
         revision = response.header.revision
         if response.succeeded:
-            return revision, None, []
+            done = response.responses
+            return revision, None, [one.range for one in done if one.HasField("range")]
         found = [one.range for one in response.responses]
         return revision, self._judge(revision, found[:_FACTS], before, mark), found[_FACTS:]
 

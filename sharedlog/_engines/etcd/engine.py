@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping
+from typing import NamedTuple
 
-from sharedlog._core.commit import Commit
+from sharedlog._core.commit import Commit, only_renews
 from sharedlog._core.errors import CorruptLog, InvalidRequest, LogFull, LogStopped, LogUnavailable
 from sharedlog._core.steps import Lsns, Rows
 from sharedlog._engines.checks import check_commit
@@ -38,6 +39,13 @@ _ROUNDS = 100
 # Appends that are read to learn their tags, and tags that one transaction deletes from.
 _PAGE = 32
 _TAGS_AT_ONCE = 90
+
+
+class _Quiet(NamedTuple):
+    """A wait that heard nothing: what the watch had told by then, and where the log ended."""
+
+    told: int
+    tail: int
 
 
 class EtcdEngine:
@@ -76,6 +84,7 @@ class EtcdEngine:
         self._reading = Reading(self._log)
         self._removal = Removal(self._log)
         self._watch = Watch(self._log.client, self._log.keys.head)
+        self._quiet: _Quiet | None = None
         self.limits = Limits(
             _MOST_ENTRIES, address.max_request_bytes - _ROOM_BYTES, _MOST_OPERATIONS
         )
@@ -96,6 +105,11 @@ class EtcdEngine:
         tags = {tag for entry in commit.entries for tag in entry.tags}
         if len(tags) > _MOST_TAGS:
             raise InvalidRequest(f"{len(tags)} tags in one append; this log takes {_MOST_TAGS}")
+        if not commit.entries and commit.puts:
+            renews = all(only_renews(put, commit.conditions) for put in commit.puts)
+            renewed = self._commits.renew(commit) if renews else None
+            if renewed is not None:
+                return renewed
         return self._commits.commit(commit)
 
     def get(self, keys: tuple[str, ...]) -> dict[str, bytes | None]:
@@ -158,19 +172,21 @@ class EtcdEngine:
     def wait(self, after: int, timeout_s: float) -> int:
         """Wait until the tail is above ``after``: woken by a watch, and looking every second."""
         end = time.monotonic() + timeout_s
-        waited_from: int | None = None
         while True:
-            count = self._watch.count
+            quiet, count = self._quiet, self._watch.count
             tail = self.tail()
+            if quiet is not None and tail > quiet.tail:
+                self._watch.missed(quiet.told)
             left_s = end - time.monotonic()
-            if tail > after and waited_from is not None:
-                self._watch.missed(waited_from)
             if tail > after or left_s <= 0:
                 return tail
-            self._watch.wait(count, min(left_s, _LOOK_S))
-            waited_from = count
+            told = self._watch.wait(count, min(left_s, _LOOK_S))
             if self._log.client.closing.is_set():
                 raise LogStopped("the log was closed")
+            if not told:
+                self._quiet = _Quiet(count, tail)
+                if time.monotonic() >= end:
+                    return tail
 
     def remove(self, through: int) -> None:
         """Remove the rows through this LSN, and their tags; idempotent."""

@@ -9,22 +9,25 @@ from typing import Any
 
 import grpc
 
+from sharedlog._core.errors import CorruptLog
 from sharedlog._engines.etcd.client import Client
+from sharedlog._engines.etcd.keys import EtcdHead
 
 _PAUSE_S = 0.2
 _DEAF_S = 1.0
 
 
 class Watch:
-    """Counts the writes of one key that the watch tells of. Any thread.
+    """Counts the appends that a watch of the log's head tells of. Any thread.
 
     What it tells is a hint: it may miss writes while it looks for a node, and a node
     that hangs tells nothing. Its thread begins with the first wait.
     """
 
-    def __init__(self, client: Client, key: bytes) -> None:
+    def __init__(self, client: Client, head: bytes) -> None:
+        """``head``: the key."""
         self._client = client
-        self._key = key
+        self._key = head
         # Taken and given back by C: a signal's exception may leave a condition's own taken.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
@@ -93,12 +96,26 @@ class Watch:
         node, stream = self._client.watch(self._key, ended)
         with self._lock:
             self._node, self._stream = node, stream
+        tail = -1
         for response in stream:
             if response.canceled:
                 stream.cancel()
                 return
+            if response.events:
+                before, tail = tail, _tail_of(response.events[-1].kv.value)
+                if tail == before:
+                    # Of a commit without entries.
+                    continue
             # Also that it begins is told: what was written before is not.
             with self._lock:
                 self._count += 1
                 self._missed_at = math.inf
                 self._changed.notify_all()
+
+
+def _tail_of(head: bytes) -> int:
+    try:
+        return EtcdHead.read(head).tail
+    except CorruptLog:
+        # Those who wait find out.
+        return -1

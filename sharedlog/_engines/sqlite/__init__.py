@@ -5,7 +5,7 @@
   file and those beside it;
   ``counting``: how many commits there were, and the errors.
 - ``tags``: their index, which is written for many entries at once.
-- ``terms``: keys that are there for a time.
+- ``terms``: keys that are there for a time; ``renewals``: until when, beside the file.
 - ``joining``: appends on the application's own connections; ``applications``: work in those.
 - ``watcher``: tells that some process wrote.
 """

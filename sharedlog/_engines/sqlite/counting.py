@@ -22,3 +22,8 @@ def counting_of(path: Path) -> Counting:
 def note_of(path: Path) -> CommitNote:
     """Return what is noted of the log beside its file."""
     return CommitNote(path.with_name(path.name + ".sharedlog"), "shared log commits")
+
+
+def renewals_of(path: Path) -> Path:
+    """Return the file beside a log file that has the terms which were renewed."""
+    return path.with_name(path.name + ".sharedlog-terms")

@@ -18,10 +18,11 @@ from sharedlog._engines.forks import belongs_here
 from sharedlog._engines.group_commit import GroupCommit, PendingCommit
 from sharedlog._engines.owner import LOG
 from sharedlog._engines.sqlite import rows
-from sharedlog._engines.sqlite.counting import counting_of
+from sharedlog._engines.sqlite.counting import counting_of, renewals_of
 from sharedlog._engines.sqlite.creation import BUSY_S
 from sharedlog._engines.sqlite.file import LogFile
 from sharedlog._engines.sqlite.joining import FileTransactions
+from sharedlog._engines.sqlite.renewals import Renewals
 from sharedlog._engines.sqlite.rows import Head, WriteBatch
 from sharedlog._engines.sqlite.terms import Terms, read_terms
 from sharedlog._engines.sqlite.watcher import Watcher
@@ -77,6 +78,8 @@ class SqliteEngine:
         self._newest: list[tuple[int, str]] = []
         self._terms: dict[str, Term] = {}
         self._boots = BootTerms(clock)
+        # Of a log under tables of another name none are kept beside the file.
+        self._renewals = Renewals(renewals_of(path.absolute())) if file is None else None
         belongs_here(self)
 
     def is_in(self, path: Path) -> bool:
@@ -112,10 +115,10 @@ class SqliteEngine:
         try:
             with self._file.writing() as connection:
                 self._look(connection, seen)
-                terms = Terms(self._terms, self._boots)
+                terms = Terms(self._terms, self._boots, self._renewals)
                 batch = WriteBatch(connection, self._head, self._values, terms, self._newest)
                 found = [batch.add(each.commit) for each in together]
-                if not batch.empty:
+                if not batch.empty or (terms.renewed and not terms.write_beside()):
                     batch.write()
                 head = batch.head
                 self._file.commits = head.commits
@@ -124,7 +127,7 @@ class SqliteEngine:
             self._version = -1
             raise
         self._head, self._seen = head, head.tail
-        if self._waiters.anybody:
+        if head.tail > seen and self._waiters.anybody:
             self._waiters.hint()
         return found
 
@@ -154,14 +157,14 @@ class SqliteEngine:
     def get(self, keys: tuple[str, ...]) -> dict[str, bytes | None]:
         """Return the values of these keys as of one moment."""
         with self._file.reading() as connection:
-            terms = Terms(read_terms(connection), self._boots)
+            terms = Terms(read_terms(connection), self._boots, self._renewals)
             found = rows.values_of(connection, keys)
         return {key: None if terms.over(key) else value for key, value in found.items()}
 
     def scan(self, prefix: str) -> dict[str, bytes]:
         """Return the keys with this prefix, and their values, as of one moment."""
         with self._file.reading() as connection:
-            terms = Terms(read_terms(connection), self._boots)
+            terms = Terms(read_terms(connection), self._boots, self._renewals)
             found = rows.scan(connection, prefix)
         return {key: value for key, value in found.items() if not terms.over(key)}
 
@@ -175,10 +178,10 @@ class SqliteEngine:
     def remaining(self, key: str) -> float:
         """Return the seconds left of a key's term: infinite without one, 0.0 if it is absent."""
         with self._file.reading() as connection:
-            term = read_terms(connection).get(key)
+            left_s = Terms(read_terms(connection), self._boots, self._renewals).remaining_s(key)
             value = rows.values_of(connection, (key,))[key]
-        if term is not None:
-            return self._boots.remaining_s(term)
+        if left_s is not None:
+            return left_s
         return 0.0 if value is None else float("inf")
 
     def read(self, after: int, limit: int, tag: str | None = None) -> Rows:

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sharedlog._core.commit import Commit, Refused, stamped
+from sharedlog._core.commit import Commit, Refused, only_renews, stamped
 from sharedlog._core.entry import Row
 from sharedlog._core.errors import CorruptLog, NoSuchLog
 from sharedlog._core.steps import Lsns
@@ -191,9 +191,10 @@ class WriteBatch:
 
     ``values``: what keys hold that the conditions ask for; those that are missing are read.
     Puts go in as well, so that it is what they hold afterwards, if the transaction commits.
-    ``terms``: of keys that have one; those of the file if none are given. ``newest``: LSN and
-    tags of what was appended last, as far as that is known, above the index of tags; its entries
-    go in as well.
+    ``terms``: of keys that have one; those of the file if none are given. A put that only renews
+    one is written with the rows, or beside the file if there are none. ``newest``: LSN and tags of
+    what was appended last, as far as that is known, above the index of tags; its entries go in as
+    well.
     """
 
     def __init__(
@@ -214,7 +215,7 @@ class WriteBatch:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to be written."""
+        """Whether there is nothing to be written into the file."""
         return not (self._puts or self._entries)
 
     def add(self, commit: Commit) -> Lsns | Refused:
@@ -237,6 +238,8 @@ class WriteBatch:
         first = tail + 1 if entries else tail
         for put in puts:
             key, _, _, term_s = put
+            if term_s is not None and only_renews(put, conditions) and terms.renew(key, term_s):
+                continue
             self._puts[key] = value = stamped(put, first, last)
             if some or term_s is not None:
                 terms.put(key, term_s)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import sqlite3
+from collections.abc import Mapping
 
 from sharedlog._core.errors import CorruptLog
+from sharedlog._engines.sqlite.renewals import Renewals, Renewed, digest
 from sharedlog._engines.terms import BootTerms, Term
 
 _ALL = "SELECT key, 0, boot, expires_at, term_s FROM sharedlog_term"
@@ -24,37 +26,81 @@ def read_terms(connection: sqlite3.Connection) -> dict[str, Term]:
 
 
 class Terms:
-    """The terms that a transaction finds, and those it begins and ends."""
+    """The terms that a transaction finds, and those it begins, renews and ends."""
 
-    def __init__(self, terms: dict[str, Term], boots: BootTerms) -> None:
-        """``terms``: what the file holds; changed with it."""
+    def __init__(
+        self, terms: dict[str, Term], boots: BootTerms, renewals: Renewals | None = None
+    ) -> None:
+        """``terms``: what the file holds; changed with it. ``renewals``: those beside it."""
         self._terms = terms
         self._boots = boots
+        self._renewals = renewals
+        # As they are beside the file, once that was read.
+        self._beside: Mapping[bytes, Renewed] | None = None
         self._changed: set[str] = set()
+        # By this transaction.
+        self._renewed: dict[str, Term] = {}
 
     @property
     def any(self) -> bool:
         """Whether any key has one."""
         return bool(self._terms)
 
+    @property
+    def renewed(self) -> bool:
+        """Whether this transaction renews terms."""
+        return bool(self._renewed)
+
+    def remaining_s(self, key: str) -> float | None:
+        """Return the seconds left of a key's term, 0.0 or less once it is over; None: no term."""
+        began = self._terms.get(key)
+        if began is None:
+            return None
+        term = self._renewed.get(key)
+        if term is None and self._renewals is not None:
+            if self._beside is None:
+                self._beside = self._renewals.read()
+            found = self._beside.get(digest(key))
+            # One of a term that was put anew since counts no more.
+            if found is not None and found.began_with == began.expires_at:
+                term = self._renewals.term_of(found, self._boots.clock.boot)
+        return self._boots.remaining_s(term or began)
+
     def over(self, key: str) -> bool:
         """Whether the key had a term that is over."""
-        term = self._terms.get(key)
-        return term is not None and self._boots.remaining_s(term) <= 0
+        left_s = self.remaining_s(key)
+        return left_s is not None and left_s <= 0
 
     def put(self, key: str, term_s: float | None) -> None:
         """Begin a key's term; None: end it, for the key stays."""
+        self._renewed.pop(key, None)
         if term_s is not None:
             self._terms[key] = self._boots.term(0, term_s)
         elif not self._terms or self._terms.pop(key, None) is None:
             return
         self._changed.add(key)
 
+    def renew(self, key: str, term_s: float) -> bool:
+        """Have the term of a key that is there run anew; False: it must be put in the file."""
+        if self._renewals is None or key not in self._terms:
+            return False
+        self._renewed[key] = self._boots.term(0, term_s)
+        return True
+
+    def write_beside(self) -> bool:
+        """Write what was renewed beside the file; with its lock. False: it must go into it."""
+        if self._renewals is None:
+            return False
+        return self._renewals.write(self._terms, self._renewed, self._boots.clock)
+
     def write(self, connection: sqlite3.Connection) -> None:
-        """Write what changed."""
+        """Write what changed, and what was renewed."""
+        for key, term in self._renewed.items():
+            self._terms[key] = term
+            self._changed.add(key)
         for key in self._changed:
-            term = self._terms.get(key)
-            if term is None:
+            newest = self._terms.get(key)
+            if newest is None:
                 connection.execute(_DROP, (key,))
             else:
-                connection.execute(_SET, (key, term.boot, term.expires_at, term.term_s))
+                connection.execute(_SET, (key, newest.boot, newest.expires_at, newest.term_s))

@@ -14,6 +14,7 @@ from pathlib import Path
 from _rifl_ground.owned_lock import OwnedLock
 from sharedlog._core.errors import LogError, ReentrantUse
 from sharedlog._engines.sqlite.file import LogFile
+from sharedlog._engines.sqlite.rows import head_of
 from sharedlog._engines.waiting import Waiters
 
 _MODIFY = 0x00000002
@@ -141,17 +142,14 @@ class Watcher:
 
     def _watch(self, events: FileEvents) -> None:
         longest_s = _LONGEST_S if events.heard else _LONGEST_UNHEARD_S
-        pause_s, seen, wrote = _SHORTEST_S, -1, True
+        pause_s, seen, tail, wrote = _SHORTEST_S, -1, -1, True
         while not self._closed:
-            try:
-                with self._file.watching() as connection:
-                    version = connection.execute("PRAGMA data_version").fetchone()[0]
-            except LogError:
-                # It stopped, or is busy: those who wait find out.
-                version = -1
+            version, there = self._looked(seen, tail)
+            if there != tail:
+                tail = there
+                self._waiters.hint()
             if version != seen:
                 seen = version
-                self._waiters.hint()
                 # An event that came since the look before may be of the next commit; else the
                 # next one has not begun, and says so when it does.
                 pause_s = _SHORTEST_S if wrote or not events.heard else longest_s
@@ -162,6 +160,18 @@ class Watcher:
             # While events come, the commit has yet to.
             wrote = events.wait(pause_s)
             pause_s = _SHORTEST_S if wrote else min(pause_s * _GROWTH, longest_s)
+
+    def _looked(self, seen: int, tail: int) -> tuple[int, int]:
+        """Return the file's version, and where the log ends, by the one seen before if that is it.
+
+        -1: it stopped, is busy or damaged: those who wait find out.
+        """
+        try:
+            with self._file.watching() as connection:
+                version = connection.execute("PRAGMA data_version").fetchone()[0]
+                return version, tail if version == seen else head_of(connection).tail
+        except LogError:
+            return -1, -1
 
     def _may_rest(self) -> bool:
         with self._gate:

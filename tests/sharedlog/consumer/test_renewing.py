@@ -1,0 +1,155 @@
+"""A process says that it is there once for all its consumers of a log (DESIGN-LOG §14, T1)."""
+
+import secrets
+from datetime import timedelta
+from types import SimpleNamespace
+
+import pytest
+
+import sharedlog
+from rifl.testing import FakeClock
+from sharedlog._consumer import consumer as consuming
+from sharedlog._consumer.membership import Membership
+from sharedlog._core.commit import Refused
+from sharedlog._core.consumer.members import Member, join, look, part
+from tests.sharedlog.consumer.world import World
+
+LONG_S = 1000.0
+STREAMS = b"orders/2"
+
+
+@pytest.fixture
+def log():
+    with sharedlog.create(f"memory:{secrets.token_hex(8)}") as made:
+        yield made
+
+
+@pytest.fixture
+def commits(log, monkeypatch):
+    """What is committed: keys that are put, or None where it was refused."""
+    found, commit = [], log._engine.commit
+
+    def noted(step):
+        try:
+            lsns = commit(step)
+        except Refused:
+            found.append(None)
+            raise
+        found.append([each.key for each in step.puts])
+        return lsns
+
+    monkeypatch.setattr(log._engine, "commit", noted)
+    return found
+
+
+@pytest.fixture
+def members(log):
+    """Of three consumers, in one process; their threads wait."""
+    made = [
+        Membership(log._place, f"c{n}", f"w{n}", STREAMS, LONG_S, lambda: False) for n in range(3)
+    ]
+    for each in made:
+        each.join()
+        each.start()
+    yield made
+    for each in made:
+        each.part()
+
+
+def key(number):
+    return f"consumer/c{number}/member/w{number}"
+
+
+def there(log, number):
+    return bool(log._run(look(f"c{number}")).members)
+
+
+def test_one_step_renews_all_memberships(log, commits, members):
+    """Those of another log, or of another handle, are not among them."""
+    other = Membership(log._place, "c9", "w9", STREAMS, LONG_S, lambda: False)
+    other.join()
+    commits.clear()
+    members[1]._say()
+    assert [sorted(each) for each in commits] == [[key(0), key(1), key(2)]]
+    assert len({each._said_s for each in members}) == 1
+    members[0]._say()
+    assert len(commits) == 2
+
+
+def test_one_that_has_left_is_not_made_again(log, commits, members):
+    """Also by a step that had begun to name it."""
+    members[2].part()
+    commits.clear()
+    members[0]._say()
+    assert [sorted(each) for each in commits] == [[key(0), key(1)]]
+    members[0]._together.add(members[2])
+    commits.clear()
+    members[0]._say()
+    assert commits == [None, [key(0)]]
+    assert [there(log, number) for number in range(3)] == [True, True, False]
+
+
+def test_one_that_was_taken_for_gone_becomes_a_member_again(log, commits, members):
+    """The others are renewed by themselves meanwhile."""
+    log._run(part("c1", "w1"))
+    commits.clear()
+    members[0]._say()
+    members[1]._say()
+    assert commits == [None, [key(0)], None, [key(1)]]
+    commits.clear()
+    members[2]._say()
+    assert len(commits) == 1
+    assert all(there(log, number) for number in range(3))
+
+
+def test_one_whose_consumer_follows_others_by_now_is_told(log, members):
+    """And no other one."""
+    log._run(part("c1", "w1"))
+    log._run(join(Member("c1", "new", b"{}", b"orders/4", LONG_S)))
+    members[0]._say()
+    with pytest.raises(sharedlog.InvalidRequest, match="another process started it anew"):
+        members[1]._say()
+
+
+# An idle process.
+
+
+class _Waited:
+    """An engine whose waits take their time, by a clock that is told."""
+
+    def __init__(self, clock, tails):
+        self.clock, self.tails, self.waits = clock, tails, []
+
+    def wait(self, after, timeout_s):
+        self.waits.append(timeout_s)
+        self.clock.advance(timeout_s)
+        return self.tails.pop(0) if self.tails else after
+
+
+@pytest.mark.parametrize(("tails", "waits"), [([], 4), ([7, 8], 2)])
+def test_a_process_without_work_waits_on_until_some_is_due(tmp_path, monkeypatch, tails, waits):
+    """Nothing is read meanwhile; a message ends the wait."""
+    world, clock = World(tmp_path), FakeClock()
+    consumer = world.consumer()
+    monkeypatch.setattr(consuming, "time", SimpleNamespace(monotonic=clock))
+    engine = _Waited(clock, tails)
+    consumer._log = SimpleNamespace(_engine=engine, _place=world.log._place)
+    consumer._wait(SimpleNamespace(idle_s=lambda: 1.0, through=7))
+    assert engine.waits == [consuming._SLICE_S] * waits
+
+
+def test_a_process_with_a_long_lease_moves_holds_as_soon_as_any(tmp_path):
+    """And its timers are looked for: the lease says only how often it looks who has what."""
+    world = World(tmp_path, lease=timedelta(minutes=5))
+    consumer, clock = world.consumer(), FakeClock()
+    with consumer._member(clock) as work:
+        while work.round():
+            pass
+        assert 0 < work.idle_s() <= 0.5
+        clock.advance(0.4)
+        assert 0 < work.idle_s() <= 0.11
+    consumer.every(timedelta(seconds=1))(lambda effects: None)
+    with consumer._member(clock) as work:
+        while work.round():
+            pass
+        assert work.idle_s() <= 0.1
