@@ -305,19 +305,17 @@ class Consumer:
 
     def _wait(self, work: ShardWork) -> None:
         """Wait for messages, or until other work is due."""
-        through, end = work.through, time.monotonic() + work.idle_s()
-        while not self._stops() and (left_s := end - time.monotonic()) > 0:
-            if through < 0:
-                self._closing.wait(left_s)
-                continue
-            try:
-                if self._log._engine.wait(through, min(left_s, _SLICE_S)) > through:
-                    return
-            except LogStopped:
-                raise
-            except LogUnavailable:
-                self._closing.wait(_SLICE_S)
-                return
+        timeout_s, through = min(work.idle_s(), _SLICE_S), work.through
+        place = self._log._place
+        if through < 0:
+            self._closing.wait(timeout_s)
+            return
+        try:
+            place.engine.wait(through, timeout_s)
+        except LogStopped:
+            raise
+        except LogUnavailable:
+            self._closing.wait(_SLICE_S)
 
     def _alone(self, act: Callable[[], _R]) -> _R:
         try:
@@ -406,7 +404,7 @@ class Consumer:
             with suppress(LogUnavailable):
                 former.part()
         place, streams, over = self._log._place, self._streams, self._place.all_free
-        made = Membership(place, self.name, new_who(), streams, self._lease_s, over)
+        made = Membership(place, self.name, new_who(), streams, self._lease_s, over, self._clock)
         self._membership = made
         return made
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import socket
@@ -41,11 +42,15 @@ class Membership:
         streams: bytes,
         term_s: float,
         run_is_over: Callable[[], bool],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Nothing is said yet.
 
         ``run_is_over``: asked by the thread: a signal's exception can end a run before ``part``.
         """
+        self._clock = clock
+        # Draws from 0 to 1.
+        self.dice: Callable[[], float] = random.random
         self._place = place
         self._name = name
         self.who = who
@@ -55,7 +60,7 @@ class Membership:
         host = {"host": socket.gethostname(), "pid": os.getpid()}
         self._says = json.dumps(host).encode()
         # When it was said last.
-        self._said_s = 0.0
+        self._said_s = -math.inf
         self._together: set[Membership] = {self}
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
@@ -97,13 +102,13 @@ class Membership:
 
     def _renew(self) -> None:
         pause_s = self._term_s / _RENEWALS
-        while not self._closing.wait(pause_s * (1 - random.uniform(0, _JITTER))):  # noqa: S311
+        while not self._closing.wait(pause_s * (1 - _JITTER * self.dice())):
             if self._run_is_over():
                 with suppress(LogError):
                     self._leave()
                 return
             self.beside()
-            if time.monotonic() - self._said_s < pause_s / 2:
+            if self._clock() - self._said_s < pause_s / 2:
                 # Another membership of this process has said so.
                 continue
             try:
@@ -119,7 +124,7 @@ class Membership:
     def _say(self) -> None:
         """Say that this process is there, for all of its memberships."""
         some = [self, *(self._together - {self})][:_AT_ONCE]
-        said_s = time.monotonic()
+        said_s = self._clock()
         if not self._place.run(renew_all([each._lasting() for each in some])):
             self._place.run(renew(self._lasting()))
             some = [self]

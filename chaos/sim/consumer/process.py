@@ -245,6 +245,7 @@ class _Simulated(Consumer):
         dice = random.Random(process.name)  # noqa: S311 - repeatable, not secret
         found.who = f"{dice.getrandbits(64):016x}"
         found._closing = Event(strands)  # type: ignore[assignment]
+        found.dice = dice.random
         self._actor.cast.members[found.who] = process
 
         def start() -> None:

@@ -24,9 +24,9 @@ from sharedlog._engines.sqlite.file import LogFile
 from sharedlog._engines.sqlite.joining import FileTransactions
 from sharedlog._engines.sqlite.renewals import Renewals
 from sharedlog._engines.sqlite.rows import Head, WriteBatch
-from sharedlog._engines.sqlite.terms import Terms, read_terms
+from sharedlog._engines.sqlite.terms import FileTerms, Terms, read_terms
 from sharedlog._engines.sqlite.watcher import Watcher
-from sharedlog._engines.terms import BootClock, BootTerms, Term
+from sharedlog._engines.terms import BootClock, Term
 from sharedlog._engines.waiting import Waiters
 
 # How many keys' values are kept, of those that conditions ask for.
@@ -77,9 +77,9 @@ class SqliteEngine:
         self._values: dict[str, bytes | None] = {}
         self._newest: list[tuple[int, str]] = []
         self._terms: dict[str, Term] = {}
-        self._boots = BootTerms(clock)
         # Of a log under tables of another name none are kept beside the file.
-        self._renewals = Renewals(renewals_of(path.absolute())) if file is None else None
+        renewals = Renewals(renewals_of(path.absolute())) if file is None else None
+        self._boots = FileTerms(clock, renewals)
         belongs_here(self)
 
     def is_in(self, path: Path) -> bool:
@@ -115,7 +115,7 @@ class SqliteEngine:
         try:
             with self._file.writing() as connection:
                 self._look(connection, seen)
-                terms = Terms(self._terms, self._boots, self._renewals)
+                terms = Terms(self._terms, self._boots)
                 batch = WriteBatch(connection, self._head, self._values, terms, self._newest)
                 found = [batch.add(each.commit) for each in together]
                 if not batch.empty or (terms.renewed and not terms.write_beside()):
@@ -127,7 +127,7 @@ class SqliteEngine:
             self._version = -1
             raise
         self._head, self._seen = head, head.tail
-        if head.tail > seen and self._waiters.anybody:
+        if self._waiters.anybody and head.tail > seen:
             self._waiters.hint()
         return found
 
@@ -157,14 +157,14 @@ class SqliteEngine:
     def get(self, keys: tuple[str, ...]) -> dict[str, bytes | None]:
         """Return the values of these keys as of one moment."""
         with self._file.reading() as connection:
-            terms = Terms(read_terms(connection), self._boots, self._renewals)
+            terms = Terms(read_terms(connection), self._boots)
             found = rows.values_of(connection, keys)
         return {key: None if terms.over(key) else value for key, value in found.items()}
 
     def scan(self, prefix: str) -> dict[str, bytes]:
         """Return the keys with this prefix, and their values, as of one moment."""
         with self._file.reading() as connection:
-            terms = Terms(read_terms(connection), self._boots, self._renewals)
+            terms = Terms(read_terms(connection), self._boots)
             found = rows.scan(connection, prefix)
         return {key: value for key, value in found.items() if not terms.over(key)}
 
@@ -178,7 +178,7 @@ class SqliteEngine:
     def remaining(self, key: str) -> float:
         """Return the seconds left of a key's term: infinite without one, 0.0 if it is absent."""
         with self._file.reading() as connection:
-            left_s = Terms(read_terms(connection), self._boots, self._renewals).remaining_s(key)
+            left_s = Terms(read_terms(connection), self._boots).remaining_s(key)
             value = rows.values_of(connection, (key,))[key]
         if left_s is not None:
             return left_s

@@ -19,8 +19,7 @@ from sharedlog._engines.checksums import damage, kept, value_of
 from sharedlog._engines.engine import READ_BYTES
 from sharedlog._engines.formats import check_format
 from sharedlog._engines.sqlite import tags
-from sharedlog._engines.sqlite.terms import Terms, read_terms
-from sharedlog._engines.terms import BootTerms
+from sharedlog._engines.sqlite.terms import FileTerms, Terms, read_terms
 
 FORMAT = 1
 _TABLES = """
@@ -205,7 +204,7 @@ class WriteBatch:
         terms: Terms | None = None,
         newest: list[tuple[int, str]] | None = None,
     ) -> None:
-        self._terms = Terms(read_terms(connection), BootTerms()) if terms is None else terms
+        self._terms = Terms(read_terms(connection), FileTerms()) if terms is None else terms
         self._connection = connection
         self._values = values
         self._newest = [] if newest is None else newest
@@ -238,11 +237,13 @@ class WriteBatch:
         first = tail + 1 if entries else tail
         for put in puts:
             key, _, _, term_s = put
-            if term_s is not None and only_renews(put, conditions) and terms.renew(key, term_s):
-                continue
-            self._puts[key] = value = stamped(put, first, last)
-            if some or term_s is not None:
+            if term_s is not None:
+                if only_renews(put, conditions) and terms.renew(key, term_s):
+                    continue
                 terms.put(key, term_s)
+            elif some:
+                terms.put(key, None)
+            self._puts[key] = value = stamped(put, first, last)
             if key in values:
                 values[key] = value
         if entries:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import sqlite3
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from sharedlog._core.errors import CorruptLog
 from sharedlog._engines.sqlite.renewals import Renewals, Renewed, digest
-from sharedlog._engines.terms import BootTerms, Term
+from sharedlog._engines.terms import BootClock, BootTerms, Term
 
 _ALL = "SELECT key, 0, boot, expires_at, term_s FROM sharedlog_term"
 _SET = "INSERT OR REPLACE INTO sharedlog_term VALUES (?, ?, ?, ?)"
@@ -25,21 +26,27 @@ def read_terms(connection: sqlite3.Connection) -> dict[str, Term]:
     return found
 
 
+class FileTerms(BootTerms):
+    """``BootTerms`` of a log file; ``renewals``: what is beside it, if anything."""
+
+    def __init__(self, clock: BootClock | None = None, renewals: Renewals | None = None) -> None:
+        super().__init__(clock)
+        self.renewals = renewals
+
+
 class Terms:
     """The terms that a transaction finds, and those it begins, renews and ends."""
 
-    def __init__(
-        self, terms: dict[str, Term], boots: BootTerms, renewals: Renewals | None = None
-    ) -> None:
-        """``terms``: what the file holds; changed with it. ``renewals``: those beside it."""
+    # As they are beside the file, once that was read.
+    _beside: Mapping[bytes, Renewed] | None = None
+    # By this transaction; few do.
+    _renewed: Mapping[str, Term] = MappingProxyType({})
+
+    def __init__(self, terms: dict[str, Term], boots: FileTerms) -> None:
+        """``terms``: what the file holds; changed with it."""
         self._terms = terms
         self._boots = boots
-        self._renewals = renewals
-        # As they are beside the file, once that was read.
-        self._beside: Mapping[bytes, Renewed] | None = None
         self._changed: set[str] = set()
-        # By this transaction.
-        self._renewed: dict[str, Term] = {}
 
     @property
     def any(self) -> bool:
@@ -57,13 +64,13 @@ class Terms:
         if began is None:
             return None
         term = self._renewed.get(key)
-        if term is None and self._renewals is not None:
+        if term is None and self._boots.renewals is not None:
             if self._beside is None:
-                self._beside = self._renewals.read()
+                self._beside = self._boots.renewals.read()
             found = self._beside.get(digest(key))
             # One of a term that was put anew since counts no more.
             if found is not None and found.began_with == began.expires_at:
-                term = self._renewals.term_of(found, self._boots.clock.boot)
+                term = self._boots.renewals.term_of(found, self._boots.clock.boot)
         return self._boots.remaining_s(term or began)
 
     def over(self, key: str) -> bool:
@@ -73,7 +80,8 @@ class Terms:
 
     def put(self, key: str, term_s: float | None) -> None:
         """Begin a key's term; None: end it, for the key stays."""
-        self._renewed.pop(key, None)
+        if key in self._renewed:
+            self._renewed = {each: term for each, term in self._renewed.items() if each != key}
         if term_s is not None:
             self._terms[key] = self._boots.term(0, term_s)
         elif not self._terms or self._terms.pop(key, None) is None:
@@ -82,23 +90,23 @@ class Terms:
 
     def renew(self, key: str, term_s: float) -> bool:
         """Have the term of a key that is there run anew; False: it must be put in the file."""
-        if self._renewals is None or key not in self._terms:
+        if self._boots.renewals is None or key not in self._terms:
             return False
-        self._renewed[key] = self._boots.term(0, term_s)
+        self._renewed = {**self._renewed, key: self._boots.term(0, term_s)}
+        self._changed.add(key)
         return True
 
     def write_beside(self) -> bool:
         """Write what was renewed beside the file; with its lock. False: it must go into it."""
-        if self._renewals is None:
+        if self._boots.renewals is None:
             return False
-        return self._renewals.write(self._terms, self._renewed, self._boots.clock)
+        return self._boots.renewals.write(self._terms, self._renewed, self._boots.clock)
 
     def write(self, connection: sqlite3.Connection) -> None:
         """Write what changed, and what was renewed."""
-        for key, term in self._renewed.items():
-            self._terms[key] = term
-            self._changed.add(key)
         for key in self._changed:
+            if key in self._renewed:
+                self._terms[key] = self._renewed[key]
             newest = self._terms.get(key)
             if newest is None:
                 connection.execute(_DROP, (key,))

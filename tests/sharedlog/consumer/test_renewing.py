@@ -2,13 +2,11 @@
 
 import secrets
 from datetime import timedelta
-from types import SimpleNamespace
 
 import pytest
 
 import sharedlog
 from rifl.testing import FakeClock
-from sharedlog._consumer import consumer as consuming
 from sharedlog._consumer.membership import Membership
 from sharedlog._core.commit import Refused
 from sharedlog._core.consumer.members import Member, join, look, part
@@ -112,30 +110,6 @@ def test_one_whose_consumer_follows_others_by_now_is_told(log, members):
 
 
 # An idle process.
-
-
-class _Waited:
-    """An engine whose waits take their time, by a clock that is told."""
-
-    def __init__(self, clock, tails):
-        self.clock, self.tails, self.waits = clock, tails, []
-
-    def wait(self, after, timeout_s):
-        self.waits.append(timeout_s)
-        self.clock.advance(timeout_s)
-        return self.tails.pop(0) if self.tails else after
-
-
-@pytest.mark.parametrize(("tails", "waits"), [([], 4), ([7, 8], 2)])
-def test_a_process_without_work_waits_on_until_some_is_due(tmp_path, monkeypatch, tails, waits):
-    """Nothing is read meanwhile; a message ends the wait."""
-    world, clock = World(tmp_path), FakeClock()
-    consumer = world.consumer()
-    monkeypatch.setattr(consuming, "time", SimpleNamespace(monotonic=clock))
-    engine = _Waited(clock, tails)
-    consumer._log = SimpleNamespace(_engine=engine, _place=world.log._place)
-    consumer._wait(SimpleNamespace(idle_s=lambda: 1.0, through=7))
-    assert engine.waits == [consuming._SLICE_S] * waits
 
 
 def test_a_process_with_a_long_lease_moves_holds_as_soon_as_any(tmp_path):
