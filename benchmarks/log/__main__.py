@@ -1,7 +1,8 @@
 """``python -m benchmarks.log``: what the shared log costs, beside rows by hand and others.
 
 ``own``: beside rows inserted by hand into a SQLite file. ``beside``: beside Redis Streams, a
-table with LISTEN/NOTIFY, and Kafka. ``many``: with a million entries. Medians over rounds that
+table with LISTEN/NOTIFY, and Kafka. ``many``: with a million entries. ``followed``: a served log
+with many followers: processor time of the server, and deliveries. Medians over rounds that
 take turns, with intervals of about 95 %; figures are of this machine, now.
 """
 
@@ -16,11 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.log.beside import beside
+from benchmarks.log.followed import followed
 from benchmarks.log.many import many
 from benchmarks.log.own import own
 from benchmarks.pairs import Spread
 
-_PARTS = ("own", "many", "beside")
+_PARTS = ("own", "many", "beside", "followed")
 
 
 def main() -> int:
@@ -33,6 +35,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=11, help="of own")
     parser.add_argument("--seconds", type=float, default=0.5, help="of each side of its rounds")
     parser.add_argument("--entries", type=int, default=1_000_000, help="of many")
+    parser.add_argument("--followers", type=int, nargs="+", default=[1, 50, 200])
+    parser.add_argument("--followed-seconds", type=float, default=10.0)
     parser.add_argument("--beside-rounds", type=int, default=7)
     parser.add_argument("--beside-seconds", type=float, default=1.0)
     parser.add_argument("--kafka", type=Path, metavar="FOLDER", help="of its jars; else without")
@@ -50,6 +54,8 @@ def main() -> int:
         if "own" in parts:
             url = arguments.log or f"sqlite:///{folder}/log.db"
             own(url, folder, arguments.rounds, arguments.seconds, tell)
+        if "followed" in parts:
+            followed(folder, arguments.followers, arguments.followed_seconds, tell)
         if "many" in parts:
             many(folder, arguments.entries, tell)
     if "beside" in parts:

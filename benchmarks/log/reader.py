@@ -15,7 +15,7 @@ import time
 
 from benchmarks.log.systems import READERS, Publisher
 
-__all__ = ["Reader", "stamped"]
+__all__ = ["Reader", "sent_of", "stamped"]
 
 # Round, how many it had (0: not the last), nanoseconds.
 _HEAD = struct.Struct(">IIQ")
@@ -27,6 +27,11 @@ _PADDING = bytes(200 - _HEAD.size)
 def stamped(number: int, count: int = 0) -> bytes:
     """Return a message of a round, as of now."""
     return _HEAD.pack(number, count, time.monotonic_ns()) + _PADDING
+
+
+def sent_of(body: bytes) -> int:
+    """Return when a message was sent, in nanoseconds of the machine's clock."""
+    return int(_HEAD.unpack_from(body)[2])
 
 
 class Reader:

@@ -107,6 +107,13 @@ class Follower:
         return self._starts or {}
 
     @property
+    def begun(self) -> bool:
+        """Whether it is beyond all beginnings: everything that follows is wanted."""
+        return self._starts is not None and self._returned >= max(
+            map(_before, self.starts.values())
+        )
+
+    @property
     def held(self) -> Mapping[str, Hold]:
         """Its holds, as it saw them last."""
         return self._held
@@ -185,6 +192,10 @@ class Follower:
             self._waiting.add(found)
         self._returned = kept.through
         self._kept = None
+
+    def skip(self, through: int) -> None:
+        """Say that everything through an LSN, beyond all beginnings, was returned elsewhere."""
+        self._returned, self._reader, self._kept = through, None, None
 
     def _look(self, now_us: int) -> Rule[None]:
         """Read, and keep what is found."""

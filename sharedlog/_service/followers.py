@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from functools import partial
 from typing import Any, TypeVar
 
 from sharedlog._core.catalog import Stream, hold_retention_us
@@ -28,9 +30,9 @@ from sharedlog._service.access import Caller
 from sharedlog._service.answers import Answers
 from sharedlog._service.quotas import Quotas
 from sharedlog._service.settings import ServerLimits
+from sharedlog._service.shared_tail import Followed, SharedTails, pieces_of, replies_of
 from sharedlog._service.tail import Tail
 from sharedlog._wire.conversions import At, delivered_of, held_of, start_of
-from sharedlog._wire.methods import REPLY_BYTES
 from sharedlog.v1 import log_pb2 as pb
 
 _T = TypeVar("_T")
@@ -40,8 +42,6 @@ _PIECE = 1000
 _ATTEMPTS = 3
 # How long a log that does not answer is asked again before the client must ask elsewhere.
 _PATIENCE_S, _PAUSE_S = 5.0, 0.25
-# What a message takes in a reply beside its envelope.
-_MESSAGE_BYTES = 64
 
 
 class Followers:
@@ -55,24 +55,28 @@ class Followers:
         quotas: Quotas,
         limits: ServerLimits,
         run: Callable[..., Awaitable[Any]],
+        run_tail: Callable[..., Awaitable[Any]],
     ) -> None:
-        """``run``: calls what blocks in a thread."""
+        """``run``: calls what blocks in a thread; ``run_tail``: the same, of what is shared."""
         self._place = place
         self._answers = answers
         self._tail = tail
         self._quotas = quotas
         self._stalled_s = limits.stalled_s or None
         self._run_in_thread = run
+        self._tails = SharedTails(self._made, partial(self._read_on, run_tail))
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
         """Have every stream end: its client goes on elsewhere."""
         self._stopping.set()
+        self._tail.end_waits()
 
     def begin_anew(self) -> None:
         """Have every stream end that is there now: its client goes on, if it still may."""
         before, self._stopping = self._stopping, asyncio.Event()
         before.set()
+        self._tail.end_waits()
 
     async def read(self, request: pb.ReadRequest, caller: Caller, write: Any) -> None:
         """Answer one read, in pieces."""
@@ -88,7 +92,7 @@ class Followers:
             while left > 0:
                 piece = min(left, _PIECE)
                 found = await self._run(read_some, tag, self._place.incarnation, at, piece)
-                for some in _pieces(found):
+                for some in pieces_of(found):
                     await self._write(write, pb.ReadReply(messages=map(delivered_of, some)))
                 if not found:
                     return
@@ -110,14 +114,15 @@ class Followers:
             begun = pb.FollowReply(begun=_begun(follower), through=request.through)
             await self._write(write, begun)
             told = request.through
-            async for found in self._batches(follower, stopping):
-                pieces = list(_pieces(found))
-                for some in pieces[:-1]:
-                    await self._write(write, pb.FollowReply(messages=map(delivered_of, some)))
-                if pieces or follower.through > told:
-                    told = follower.through
-                    last = map(delivered_of, pieces[-1]) if pieces else ()
-                    await self._write(write, pb.FollowReply(messages=last, through=told))
+            followed = Followed(tuple(follower.starts), not request.uncommitted)
+            with self._tails.following(followed):
+                async with aclosing(self._replies(follower, followed, stopping)) as batches:
+                    async for replies, through in batches:
+                        for each in replies:
+                            await self._write(write, each)
+                        if through > told and not replies:
+                            await self._write(write, pb.FollowReply(through=through))
+                        told = max(told, through)
 
     async def _begun(self, request: pb.FollowRequest) -> Follower:
         stream = await self._stream(request.stream)
@@ -158,15 +163,46 @@ class Followers:
                 break
         return follower
 
-    async def _batches(
-        self, follower: Follower, stopping: asyncio.Event
-    ) -> AsyncIterator[list[Committed]]:
-        """Yield what is there, and nothing each time that the log grew without more of it."""
+    async def _replies(
+        self, follower: Follower, followed: Followed, stopping: asyncio.Event
+    ) -> AsyncGenerator[tuple[list[bytes], int], None]:
+        """Yield what is there, and through which LSN: also each time that there is no more of it.
+
+        At the log's end it is read for all who follow; one that falls behind reads by itself.
+        """
+        through, shares = follower.through, False
+        while not stopping.is_set():
+            pieces = await self._tails.beyond(followed, through) if shares else None
+            if pieces is not None:
+                for each in pieces:
+                    replies = each.replies(through)
+                    through = each.through
+                    if replies:
+                        yield replies, through
+                ended = True
+            else:
+                if shares:
+                    follower.skip(through)
+                found = await self._read(follower, stopping)
+                through, ended = follower.through, not found
+                if found:
+                    yield list(replies_of(found, through)), through
+                shares = follower.begun and (ended or self._tails.covers(followed, through))
+                if shares:
+                    # What it has read ahead is not kept meanwhile.
+                    follower.skip(through)
+            if ended:
+                yield [], through
+                if not stopping.is_set():
+                    await self._tail.above(through, follower.starts)
+        raise _stopping()
+
+    async def _read(self, follower: Follower, stopping: asyncio.Event) -> list[Committed]:
+        """Read on; a log that does not answer is asked again for a while."""
         failing_s = 0.0
         while not stopping.is_set():
             try:
-                found = await self._run(follower.read, _now_us())
-                failing_s = 0.0
+                return await self._read_on(self._run_in_thread, follower)
             except TrimmedLog as error:
                 raise (await self._run(follower.explain, error)) from error
             except LogStopped:
@@ -176,11 +212,25 @@ class Followers:
                     raise
                 failing_s += _PAUSE_S
                 await _pause(asyncio.sleep(_PAUSE_S), stopping)
-                continue
-            yield found
-            if not found:
-                await _pause(self._tail.above(follower.through, follower.starts), stopping)
         raise _stopping()
+
+    def _made(self, followed: Followed, lsn: int) -> Follower:
+        """Return a follower that goes on above an LSN."""
+        return Follower(
+            followed.tags,
+            self._place.incarnation,
+            lsn + 1,
+            committed=followed.committed,
+            ahead_bytes=_AHEAD_BYTES,
+            through=lsn,
+            remembers=False,
+        )
+
+    async def _read_on(
+        self, run: Callable[..., Awaitable[Any]], follower: Follower
+    ) -> list[Committed]:
+        found: list[Committed] = await run(lambda: self._place.run(follower.read(_now_us())))
+        return found
 
     async def _write(self, write: Any, reply: Any) -> None:
         """Write a reply; raises where its client does not read for too long."""
@@ -231,18 +281,6 @@ def _begun(follower: Follower) -> pb.Begun:
         for tag, at in follower.starts.items()
     ]
     return pb.Begun(starts=starts, holds=map(held_of, follower.held.values()))
-
-
-def _pieces(messages: Sequence[Committed]) -> Iterator[Sequence[Committed]]:
-    """Yield messages as replies have them."""
-    first, size = 0, 0
-    for at, each in enumerate(messages):
-        if size and size + len(each.envelope) > REPLY_BYTES:
-            yield messages[first:at]
-            first, size = at, 0
-        size += len(each.envelope) + _MESSAGE_BYTES
-    if size:
-        yield messages[first:]
 
 
 def _stopping() -> LogError:

@@ -46,8 +46,9 @@ from sharedlog._wire.refusals import Refusal, refusal_of
 from sharedlog.v1 import log_pb2 as pb
 from sharedlog.v1 import steps_pb2
 
-# Of the rules that calls ask for, and of those that follow: who follows delays no append.
-_THREADS, _FOLLOWING_THREADS = 64, 8
+# Of the rules that calls ask for, and of those that follow, far behind and at the log's end: who
+# follows delays no append, and who is far behind delays no follower at the end.
+_THREADS, _FOLLOWING_THREADS, _TAIL_THREADS = 64, 8, 4
 # How many calls may be there at once, beside the followers.
 _CALLS = 512
 # Beside them: those that wait for their message, and those that watch its health.
@@ -87,6 +88,7 @@ class LogServer:
         self._steps = ServedSteps(place, self._quotas, self._answers.requests, self._tail)
         self._threads = ThreadPoolExecutor(_THREADS, "sharedlog-serve")
         self._following = ThreadPoolExecutor(_FOLLOWING_THREADS, "sharedlog-follow")
+        self._tailing = ThreadPoolExecutor(_TAIL_THREADS, "sharedlog-follow-tail")
         self._health = HealthStatus(serving=False)
         self.address = ""
 
@@ -101,6 +103,7 @@ class LogServer:
             self._quotas,
             limits,
             partial(_in_thread, self._following),
+            partial(_in_thread, self._tailing),
         )
         self._server = grpc.aio.server(
             options=(
@@ -148,6 +151,7 @@ class LogServer:
         await in_thread(self._tail.stop)
         self._threads.shutdown(wait=False)
         self._following.shutdown(wait=False)
+        self._tailing.shutdown(wait=False)
         _log.info("log_no_longer_served", address=self.address)
 
     def _refuses(self, context: Any) -> Refusal | None:
@@ -277,5 +281,6 @@ def _handler(make: Any, behavior: Callable[..., Awaitable[Any]]) -> Any:
 
 
 def _serialized(reply: Any) -> bytes:
-    data: bytes = reply.SerializeToString()
+    """Return a reply's bytes; what many are sent comes as these."""
+    data: bytes = reply if isinstance(reply, bytes) else reply.SerializeToString()
     return data

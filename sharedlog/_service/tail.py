@@ -97,6 +97,11 @@ class Tail:
                 if not there:
                     del self._waiting[each]
 
+    def end_waits(self) -> None:
+        """Have all look, whatever is there; on the loop."""
+        for waiter in self._everybody():
+            waiter.wake()
+
     def begins(self) -> None:
         """Note that an append of this server begins; any thread."""
         with self._counting:

@@ -604,7 +604,7 @@ def test_a_follower_that_leaves_in_the_moment_in_which_a_reply_is_written_is_gon
 
     async def leave() -> tuple[bool, bool]:
         written = asyncio.get_running_loop().create_future()
-        followers = Followers(*[None] * 4, ServerLimits(), None)
+        followers = Followers(*[None] * 4, ServerLimits(), None, None)
         writing = asyncio.create_task(followers._write(lambda _: _waited(written), None))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
