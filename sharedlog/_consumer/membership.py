@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import suppress
 
-from sharedlog._core.consumer.members import Member, join, part, renew, renew_all, term_s
+from sharedlog._core.consumer.members import MemberTerm, join, part, renew, renew_all, term_s
 from sharedlog._core.errors import InvalidRequest, LogError
 from sharedlog._engines.engine import Engine
 from sharedlog._log.place import Place
@@ -97,8 +97,8 @@ class Membership:
         self._together.discard(self)
         self._place.run(part(self._name, self.who))
 
-    def _member(self, term_s: float) -> Member:
-        return Member(self._name, self.who, self._says, self._streams, term_s)
+    def _member(self, term_s: float) -> MemberTerm:
+        return MemberTerm(self._name, self.who, self._says, self._streams, term_s)
 
     def _renew(self) -> None:
         pause_s = self._term_s / _RENEWALS
@@ -131,5 +131,5 @@ class Membership:
         for each in some:
             each._said_s = said_s
 
-    def _lasting(self) -> Member:
+    def _lasting(self) -> MemberTerm:
         return self._member(term_s(self._term_s, self.longest_run_s()))

@@ -75,7 +75,7 @@ class Refused(Exception):
 
 
 def only_renews(put: Put, conditions: Sequence[Condition]) -> bool:
-    """Whether a put leaves its key as it is, but for its term, wherever these conditions hold."""
+    """Whether a put changes nothing but its key's term, wherever these conditions hold."""
     return (
         put.term_s is not None
         and put.stamp is Stamp.NONE

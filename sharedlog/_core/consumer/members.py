@@ -49,7 +49,7 @@ class Seen(NamedTuple):
         return tag in self.owners and self.owners[tag] not in self.members
 
 
-class Member(NamedTuple):
+class MemberTerm(NamedTuple):
     """What a process says of itself in a consumer, for a term; ``streams``: what that follows."""
 
     name: str
@@ -159,7 +159,7 @@ def all_consumers() -> Rule[list[str]]:
     return sorted({key.removeprefix(CONSUMERS).partition("/")[0] for key in found})
 
 
-def join(member: Member) -> Rule[None]:
+def join(member: MemberTerm) -> Rule[None]:
     """Become a member, for a term. Raises ``InvalidRequest`` if it runs and follows others."""
     name, who, _, streams, _ = member
     while True:
@@ -179,7 +179,7 @@ def join(member: Member) -> Rule[None]:
         return
 
 
-def renew(member: Member) -> Rule[None]:
+def renew(member: MemberTerm) -> Rule[None]:
     """Stay a member for another term; raises ``InvalidRequest`` if the consumer is another."""
     name, _, _, streams, _ = member
     try:
@@ -191,7 +191,7 @@ def renew(member: Member) -> Rule[None]:
         ) from refused
 
 
-def renew_all(members: Sequence[Member]) -> Rule[bool]:
+def renew_all(members: Sequence[MemberTerm]) -> Rule[bool]:
     """Stay a member of several consumers, by a step that changes nothing but terms.
 
     False: nothing happened, as one of them is over, or its consumer is another: ``renew`` tells.

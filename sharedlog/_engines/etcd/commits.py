@@ -89,7 +89,7 @@ class Commits:
     def renew(self, commit: Commit) -> Lsns | None:
         """Have terms of keys run anew, in a step of its own; None: a condition does not hold.
 
-        The head stays as it is, so that no thread is woken, and what was read with it stays so:
+        The head is not written, so that no thread is woken, and what was read with it stays so:
         keys with a term are compared in each transaction.
         """
         keys = self._log.keys

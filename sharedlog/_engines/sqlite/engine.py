@@ -22,7 +22,7 @@ from sharedlog._engines.sqlite.counting import counting_of, renewals_of
 from sharedlog._engines.sqlite.creation import BUSY_S
 from sharedlog._engines.sqlite.file import LogFile
 from sharedlog._engines.sqlite.joining import FileTransactions
-from sharedlog._engines.sqlite.renewals import Renewals
+from sharedlog._engines.sqlite.renewals import RenewedTerms
 from sharedlog._engines.sqlite.rows import Head, WriteBatch
 from sharedlog._engines.sqlite.terms import FileTerms, Terms, read_terms
 from sharedlog._engines.sqlite.watcher import Watcher
@@ -78,7 +78,7 @@ class SqliteEngine:
         self._newest: list[tuple[int, str]] = []
         self._terms: dict[str, Term] = {}
         # Of a log under tables of another name none are kept beside the file.
-        renewals = Renewals(renewals_of(path.absolute())) if file is None else None
+        renewals = RenewedTerms(renewals_of(path.absolute())) if file is None else None
         self._boots = FileTerms(clock, renewals)
         belongs_here(self)
 

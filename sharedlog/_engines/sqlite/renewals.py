@@ -42,7 +42,7 @@ def digest(text: str) -> bytes:
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
-class Renewals:
+class RenewedTerms:
     """Records of one size, one for a key. Any thread: nothing is kept here between two calls."""
 
     def __init__(self, path: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from sharedlog._core.errors import CorruptLog
-from sharedlog._engines.sqlite.renewals import Renewals, Renewed, digest
+from sharedlog._engines.sqlite.renewals import Renewed, RenewedTerms, digest
 from sharedlog._engines.terms import BootClock, BootTerms, Term
 
 _ALL = "SELECT key, 0, boot, expires_at, term_s FROM sharedlog_term"
@@ -29,7 +29,9 @@ def read_terms(connection: sqlite3.Connection) -> dict[str, Term]:
 class FileTerms(BootTerms):
     """``BootTerms`` of a log file; ``renewals``: what is beside it, if anything."""
 
-    def __init__(self, clock: BootClock | None = None, renewals: Renewals | None = None) -> None:
+    def __init__(
+        self, clock: BootClock | None = None, renewals: RenewedTerms | None = None
+    ) -> None:
         super().__init__(clock)
         self.renewals = renewals
 

@@ -22,7 +22,7 @@ from sharedlog._consumer.opening import store_of
 from sharedlog._consumer.sharing import Sharing
 from sharedlog._consumer.state import ShardState
 from sharedlog._core.consumer.changelog import Changelog
-from sharedlog._core.consumer.members import Gone, Member, join, leave, look, part, take
+from sharedlog._core.consumer.members import Gone, MemberTerm, join, leave, look, part, take
 from sharedlog._core.consumer.state import Changes
 from tests.echo import METHOD, served
 from tests.helpers.log_servers import shared_postgres, shared_redis
@@ -446,7 +446,7 @@ def test_one_that_is_fenced_loses_its_substream_and_no_other(place):
     def take_over():
         carry = shop.log._place.run
         (owner,) = carry(look(shop.name)).members
-        carry(join(Member(shop.name, "another", b"{}", consumer._streams, LONG_S)))
+        carry(join(MemberTerm(shop.name, "another", b"{}", consumer._streams, LONG_S)))
         carry(leave(shop.name, "orders/0", owner))
         lease = carry(take(shop.name, "orders/0", "another"))
         if place.url != "log":

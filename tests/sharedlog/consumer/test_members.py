@@ -6,7 +6,7 @@ import pytest
 
 import sharedlog
 from sharedlog._core.consumer.members import (
-    Member,
+    MemberTerm,
     Seen,
     join,
     leave,
@@ -43,7 +43,7 @@ def engine(clock):
 
 
 def joined(engine, who, streams=b"orders/7"):
-    carry_out(engine, join(Member("billing", who, b"{}", streams, 1.0)))
+    carry_out(engine, join(MemberTerm("billing", who, b"{}", streams, 1.0)))
 
 
 def test_shards_are_taken_by_one_while_its_lease_lasts(engine, clock):
@@ -54,7 +54,7 @@ def test_shards_are_taken_by_one_while_its_lease_lasts(engine, clock):
     clock.now_s = 0.9
     joined(engine, "b")
     assert carry_out(engine, take("billing", "orders/0", "b")) is None
-    carry_out(engine, renew(Member("billing", "a", b"{}", b"orders/7", 1.0)))
+    carry_out(engine, renew(MemberTerm("billing", "a", b"{}", b"orders/7", 1.0)))
     clock.now_s = 1.8
     assert carry_out(engine, take("billing", "orders/0", "b")) is None
     clock.now_s = 2.0
@@ -82,7 +82,7 @@ def test_a_consumer_that_runs_follows_no_other_streams(engine, clock):
     clock.now_s = 2.0
     joined(engine, "b", b"orders/7,payments/2")
     with pytest.raises(sharedlog.InvalidRequest, match="another process started it anew"):
-        carry_out(engine, renew(Member("billing", "a", b"{}", b"orders/7", 1.0)))
+        carry_out(engine, renew(MemberTerm("billing", "a", b"{}", b"orders/7", 1.0)))
 
 
 def test_a_shard_that_is_stopped_is_nobodys(engine):

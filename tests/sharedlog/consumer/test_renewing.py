@@ -9,7 +9,7 @@ import sharedlog
 from rifl.testing import FakeClock
 from sharedlog._consumer.membership import Membership
 from sharedlog._core.commit import Refused
-from sharedlog._core.consumer.members import Member, join, look, part
+from sharedlog._core.consumer.members import MemberTerm, join, look, part
 from tests.sharedlog.consumer.world import World
 
 LONG_S = 1000.0
@@ -103,7 +103,7 @@ def test_one_that_was_taken_for_gone_becomes_a_member_again(log, commits, member
 def test_one_whose_consumer_follows_others_by_now_is_told(log, members):
     """And no other one."""
     log._run(part("c1", "w1"))
-    log._run(join(Member("c1", "new", b"{}", b"orders/4", LONG_S)))
+    log._run(join(MemberTerm("c1", "new", b"{}", b"orders/4", LONG_S)))
     members[0]._say()
     with pytest.raises(sharedlog.InvalidRequest, match="another process started it anew"):
         members[1]._say()

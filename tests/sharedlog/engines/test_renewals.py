@@ -80,6 +80,7 @@ def test_a_renewal_joins_a_commit_of_another_one(url):
 
 
 def test_in_memory_a_commit_without_entries_wakes_no_thread():
+    """One with entries does (L5)."""
     log = MemoryLog()
     engine = MemoryEngine(log)
     woken, notify = [], log.changed.notify_all
@@ -215,6 +216,7 @@ def test_a_renewed_term_is_judged_where_it_ends(opened, clock):
 
 
 def test_a_shorter_renewal_counts(opened, clock):
+    """The newest term is the one (the interface, 5)."""
     one, two = opened(), opened()
     begin(one, term_s=100.0)
     one.commit(renewal("k", term_s=1.0))
@@ -223,6 +225,7 @@ def test_a_shorter_renewal_counts(opened, clock):
 
 
 def test_a_term_that_was_renewed_in_another_boot_runs_in_full(opened, clock):
+    """From when it is first seen: late is safe (DESIGN §7, invariant 10)."""
     one = opened()
     begin(one, term_s=10.0)
     one.commit(renewal("k", term_s=5.0))
@@ -275,6 +278,7 @@ def test_a_renewal_that_is_lost_ends_with_the_term_before_it(opened, clock, besi
 
 
 def test_what_cannot_be_written_beside_goes_into_the_file(opened, clock, beside, monkeypatch):
+    """As a commit like any other (the interface, 1)."""
     one, two = opened(), opened()
     begin(one, term_s=10.0)
     one.commit(renewal("k", term_s=10.0))
