@@ -88,12 +88,12 @@ class Database:
     def unless(self, *refused: type[Exception]) -> Iterator[None]:
         """Undo what was committed just before, where what is of one piece with it is refused."""
         before = _in_memory()
-        self._seen.backup(before)
+        _copy(self._seen, before)
         self._look()
         try:
             yield
         except refused:
-            before.backup(self._connection)
+            _copy(before, self._connection)
             self._look()
             raise
         finally:
@@ -151,13 +151,13 @@ class Database:
     def backup(self) -> None:
         """Keep a copy of its present state."""
         self._copy = _in_memory()
-        self._seen.backup(self._copy)
+        _copy(self._seen, self._copy)
 
     def restore(self) -> bool:
         """Be as the copy; False: there is none."""
         if self._copy is None:
             return False
-        self._copy.backup(self._connection)
+        _copy(self._copy, self._connection)
         self._look()
         return True
 
@@ -169,8 +169,18 @@ class Database:
 
     def _look(self) -> None:
         if self._seen is not self._connection:
-            self._connection.backup(self._seen)
+            _copy(self._connection, self._seen)
 
 
 def _in_memory() -> sqlite3.Connection:
     return sqlite3.connect(":memory:", check_same_thread=False)
+
+
+def _copy(source: sqlite3.Connection, target: sqlite3.Connection) -> None:
+    """Have the target be as the source; raises if a connection has its lock, and would wait."""
+
+    def look(status: int, *_: int) -> None:
+        if status in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise AssertionError("a transaction runs: virtual time does not pass here")
+
+    source.backup(target, progress=look)

@@ -101,6 +101,8 @@ class ConsumerProcess:
         self.name = f"consumer{index}"
         # What strikes may find it at.
         self.courses: dict[Any, None] = {}
+        # What closes what its life has open: the kernel does, at its end.
+        self.opened: list[Callable[[], None]] = []
         self.process = Process(cast.loop, self.name)
         self.process.alive = False
         self._lives = 0
@@ -121,7 +123,7 @@ class ConsumerProcess:
             return
         self._lives += 1
         self.process = cast.life(f"{self.name}.{self._lives}", self.name)
-        self.courses = {}
+        self.courses, self.opened = {}, []
         self.strayed.clear()
         self.closing = Event(cast.strands)
         cast.strands.begin(self.process, self._main)
@@ -139,9 +141,21 @@ class ConsumerProcess:
         if not self.process.alive:
             return
         self.cast.trace(self.process.name, f"dies at {[each.point for each in self.courses]}")
-        self.process.kill()
-        # Not in the midst of what runs.
-        self.cast.loop.after(0.0, self.cast.strands.unwind, self.process)
+        self._end(self.process)
+
+    def _end(self, process: Process) -> None:
+        """End a life, and with it what it has open, before anything else happens."""
+        process.kill()
+        if self.cast.strands.parked:
+            self._release(process, self.opened)
+        else:
+            # Not in the midst of what runs.
+            self.cast.loop.after(0.0, self._release, process, self.opened)
+
+    def _release(self, process: Process, opened: list[Callable[[], None]]) -> None:
+        self.cast.strands.unwind(process)
+        for close in opened:
+            close()
 
     def drain(self, seconds: float) -> None:
         """Be asked to end; begin again so much later."""
@@ -183,8 +197,7 @@ class ConsumerProcess:
             if cast.loop.tracing:
                 raise
             cast.oracle.broken("raised", f"{process.name}: {error!r}")
-        process.kill()
-        cast.loop.after(0.0, cast.strands.unwind, process)
+        self._end(process)
         cast.loop.after(again_s * (0.5 + cast.random.random()), self.start)
 
     def _consume(self) -> None:

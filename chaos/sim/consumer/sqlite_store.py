@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,7 @@ class FileStore(Pointed, SqliteLane):
 
     def _connected(self) -> HandlersConnection:
         connection = self._database.connect(_Connection)
+        self._actor.opened.append(connection.end)
         connection.begins, connection.commits = self._begin, self._commit_it
         return connection
 
@@ -114,6 +116,14 @@ class _Connection(HandlersConnection):
 
     begins: Callable[[Callable[[], Any]], Any]
     commits: Callable[[Callable[[str], Any]], Any]
+
+    def end(self) -> None:
+        """Be closed by the kernel, which frees its locks; its process is dead."""
+        with suppress(sqlite3.ProgrammingError):
+            self.set_authorizer(None)
+            # A cursor that was not read to its end would keep the transaction.
+            sqlite3.Connection.rollback(self)
+            sqlite3.Connection.close(self)
 
     def execute(self, *given: Any) -> Any:
         """See ``sqlite3.Connection``."""

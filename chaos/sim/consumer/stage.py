@@ -34,6 +34,8 @@ class Acting(Protocol):
 
     process: Process
     courses: dict[Any, None]
+    # What closes what its life has open, at its end.
+    opened: list[Callable[[], None]]
     # The shard whose timer fires.
     ticked: str
     # Of shards whose handler called with another thing than before, how often.

@@ -39,6 +39,11 @@ class Strands:
             raise AssertionError("no strand runs")
         return self._running
 
+    @property
+    def parked(self) -> bool:
+        """Whether no strand runs: the world does."""
+        return self._running is None
+
     def begin(
         self, process: Process, work: Callable[[], Any], *, awaited: bool = False
     ) -> Future[Any]:
