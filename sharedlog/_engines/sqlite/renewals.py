@@ -98,7 +98,8 @@ class RenewedTerms:
                 for name, each in mine.items():
                     data = _RECORD.pack(0, name, *each)[_CRC_BYTES:]
                     crc = zlib.crc32(data).to_bytes(_CRC_BYTES, "little")
-                    os.pwrite(file, crc + data, places[name] * _RECORD.size)
+                    if os.pwrite(file, crc + data, places[name] * _RECORD.size) < _RECORD.size:
+                        return False
             finally:
                 os.close(file)
             return True
