@@ -88,7 +88,7 @@ _MESSAGE_BYTES = 1 << 20
 _MOST_LANES = 1000
 _BATCH_S = 0.05
 # How soon a consumer that waits learns that it was closed.
-_SLICE_S = 0.25
+_SLICE_S = 0.4
 
 
 class Consumer:

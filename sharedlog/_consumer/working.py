@@ -119,7 +119,7 @@ class ShardWork:
         if self.sharing.behind or any(own.busy and own.rests for own in owned):
             return 0.0
         now_s = self._clock()
-        waits = [self.sharing.due_s, _HELD_S - (now_s - self._held_s)]
+        waits = [self.sharing.due_s]
         if self._lanes is not None or self._carrier.timers:
             # What these have to do is looked for.
             waits.append(_SLICE_S)
