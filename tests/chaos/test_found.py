@@ -28,6 +28,7 @@ from rifl.core._serving.policy import Kind
 from rifl.core._shared.errors import LeaseExpired
 from sharedlog._consumer.redis_transaction import RedisTransaction
 from sharedlog._core.consumer import members
+from sharedlog._core.consumer.changelog import Changelog
 
 # Where a change of what seeds draw has moved the one of the table, so many are searched.
 WITHIN = 1_000
@@ -174,7 +175,17 @@ def _given_unknowingly() -> AbstractContextManager[Any]:
     return patch.object(members, "unknown_of", lambda *_: [])
 
 
+def _states_of_a_time_before() -> AbstractContextManager[Any]:
+    def passed(self: Changelog, lsn: int) -> None:
+        if self._through is not None and lsn > self._through:
+            self._through = lsn
+            self._reader = None
+
+    return patch.object(Changelog, "passed", passed)
+
+
 FOUND = (
+    Found("a state of a time before", "consumer", 803, _states_of_a_time_before),
     Found("a shard that nobody knows to have", "consumer", 242, _given_unknowingly),
     Found(
         "a lost answer taken for a changed key",

@@ -40,12 +40,13 @@ class Changelog:
         self._shard = tag
         self._incarnation = incarnation
         self._through: int | None = None
+        self._passed = 0
         self._reader: Reader | None = None
 
     @property
     def through(self) -> int:
-        """Through which LSN it has everything."""
-        return self._through or 0
+        """Through which LSN it has everything, as its owner knows."""
+        return max(self._through or 0, self._passed)
 
     def read(self) -> Rule[bool]:
         """Read on, a piece at a time; False: there was nothing more.
@@ -89,10 +90,12 @@ class Changelog:
         self._reader = None
 
     def passed(self, lsn: int) -> None:
-        """There is nothing through an LSN, as its owner knows."""
-        if self._through is not None and lsn > self._through:
-            self._through = lsn
-            self._reader = None
+        """There is nothing through an LSN, as its owner knows.
+
+        Only a commit under its fence shows that it still is the owner: a process that was stopped
+        does not know what its successor has committed. So it is read all the same.
+        """
+        self._passed = max(self._passed, lsn)
 
     def _apply(self, changed: Columns, size: int, through: int) -> None:
         self.size += apply(self.table, *changed)
@@ -102,7 +105,7 @@ class Changelog:
     def _begin(self) -> Rule[Reader | None]:
         if self._through is None and not (yield from self._load()):
             return None
-        reader = Reader(self.tag, self._incarnation, self.through + 1)
+        reader = Reader(self.tag, self._incarnation, (self._through or 0) + 1)
         yield from reader.begin()
         self._reader = reader
         return reader

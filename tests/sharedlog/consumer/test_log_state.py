@@ -293,6 +293,22 @@ def test_who_stands_by_takes_over_with_a_warm_state():
     world.check()
 
 
+def test_a_process_that_was_stopped_reads_what_its_successor_has_committed():
+    """Also if it reads on in the stream before it learns that the shard is another's (T1, T4)."""
+    world = LogWorld(orders=2, substreams=1)
+    with driven(world.consumer()) as zombie:
+        zombie.drain()
+        shard = zombie._work._own["orders/0"].shard
+        lapsed(world)
+        world.order(2)
+        drain(world.consumer())
+        world.log._place.run(shard.keeper.pass_by(0, world.log._place.engine.tail()))
+        world.order(2)
+        zombie.drain()
+        assert zombie.shards == ["orders/0"]
+    world.check()
+
+
 @pytest.mark.usefixtures("small_snapshots")
 def test_who_stood_by_and_was_stopped_begins_with_the_newest_snapshot():
     """What it had read no further than is trimmed since: it is no error (T4, L6)."""
