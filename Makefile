@@ -365,6 +365,10 @@ bench: $(BENCH_INSTALLED) postgresql redis-server
 bench-scale: $(BENCH_INSTALLED)
 	@$(BENCH_PYTHON) -m benchmarks.scale $(BENCH_FLAGS)
 
+# A million clients, and every call of a shard in trouble, in virtual time.
+bench-simulated: $(call stage,chaos)
+	@$(PYTHON) -m benchmarks.simulated $(BENCH_FLAGS)
+
 # Goodput, arrivals and runs too late under each trigger, beside bare gRPC; about 80 minutes.
 # BENCH_FLAGS="--only 'load doubled' --flavor aio" is a part of it.
 bench-overload: $(BENCH_INSTALLED) postgresql redis-server

@@ -17,7 +17,8 @@ Commands of their own:
   ``switches``: how often threads sleep and are woken.
 - ``batches``, ``steps``: a batch's row; a call's steps in the shared stores, of which
   ``postgres_dialect`` has one stand over PostgreSQL that is for any SQL database.
-- ``scale``: one server that holds much; ``overload``: what is left when something goes wrong;
+- ``scale``: one server that holds much; ``simulated``: a million clients, in virtual time;
+  ``store_cpu``: a call at its store; ``overload``: what is left when something goes wrong;
   ``spark``: rows from Spark; ``log``: the shared log's
   engines; ``group_logs``: those of groups; ``deliver``: a player and its targets;
   ``consume``: consumers; ``nexmark``: queries of Spark over the log.

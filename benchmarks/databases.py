@@ -75,3 +75,16 @@ class Databases:
             url = f"sqlite:///{self._folder / f'bench{number}.db'}"
             return url, url
         return ("none" if name == "none" else f"{name}:"), ""
+
+    def processes(self, name: str) -> list[int]:
+        """Return the ids of a database's processes, once a side has asked for it."""
+        server = {"redis": self._redis, "postgres": self._postgres, "mariadb": self._mariadb}[name]
+        return _with_children(server._process.pid)
+
+
+def _with_children(pid: int) -> list[int]:
+    found = [pid]
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for each in (task / "children").read_text().split():
+            found += _with_children(int(each))
+    return found

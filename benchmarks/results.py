@@ -30,7 +30,9 @@ class Results:
 
     def __init__(self, path: Path = RESULTS) -> None:
         self._path = path
-        self._content: dict[str, Any] = {"figures": {}, "scale": {}}
+        self._content: dict[str, Any] = {
+            "figures": {}, "scale": {}, "simulated": {}, "stores": {}
+        }  # fmt: skip
         if path.exists():
             self._content |= json.loads(path.read_text())
 
@@ -39,8 +41,9 @@ class Results:
         return dict(self._content["figures"])
 
     def scale(self) -> dict[str, Any]:
-        """Return all scale figures by name."""
-        return dict(self._content["scale"])
+        """Return all scale figures by name: of one server, its stores, and in virtual time."""
+        content = self._content
+        return {**content["scale"], **content["stores"], **content["simulated"]}
 
     def put(self, section: str, name: str, figure: dict[str, Any], order: Iterable[str]) -> None:
         """Keep a figure, in place of an older one of that name, and write the file.

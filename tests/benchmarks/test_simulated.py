@@ -1,0 +1,28 @@
+"""The benchmark in virtual time, simulated small: what it says of the product holds there, too."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.simulated.parts import TRIGGERS, Size, calls, renewals
+
+
+def test_clients_of_a_lost_zone_keep_their_leases() -> None:
+    """Each is renewed at another server within the term (DESIGN §5)."""
+    found = renewals(2, Size(clients=60, servers=4))
+    assert found["clients"] == 120
+    assert found["clients_moved"] == 60
+    assert found["leases_lost"] == 0
+    assert found["back_s"] < 60
+    assert 1 < found["requests_a_renewal_after"] < 2
+
+
+@pytest.mark.parametrize("trigger", TRIGGERS)
+def test_calls_are_answered_in_time_again(trigger: str) -> None:
+    """After each trouble; and no call has run twice (DESIGN §1)."""
+    found = calls(trigger, Size(clients=20, servers=3, calls_s=10.0))
+    assert found["doubled"] == 0
+    assert found["calls"] > 300
+    assert found["goodput_s_before"] > 8
+    assert found["back_s"] is not None
+    assert found["attempts_a_call"] >= 1
