@@ -18,7 +18,7 @@ METHOD, REQUEST = "/p.S/M", b"request"
 SECRETS = object()
 TOKEN = b"\x01\x00" + bytes(range(18))
 _FIELDS = ("client_id", "token", "seq", "key", "identity", "first_incomplete", "completed")
-_MORE = ("attempt", "fingerprint", "method", "stamp", "max_response_bytes", "peer")
+_MORE = ("attempt", "fingerprint", "method", "stamp", "max_response_bytes", "peer", "try_ms")
 
 
 def lease(client_id: int = 7, token: bytes = TOKEN) -> ClientLease:
@@ -68,9 +68,10 @@ _SEQ = st.one_of(st.integers(1, 300), st.integers(1, 2**63 - 1))
     gaps=st.one_of(st.just([]), st.lists(st.integers(1, 100), max_size=70)),
     attempt=st.one_of(st.just(1), st.integers(1, 300)),
     limit=st.sampled_from([0, 1, 4096, 2**32 - 1]),
+    try_ms=st.sampled_from([0, 1, 2**32 - 1]),
 )
 def test_what_our_clients_send_is_read(
-    client_id: int, seqs: tuple[int, int], gaps: list[int], attempt: int, limit: int
+    client_id: int, seqs: tuple[int, int], gaps: list[int], attempt: int, limit: int, try_ms: int
 ) -> None:
     """A first attempt of a known client is read without protobuf, to the same call (DESIGN §3)."""
     held = lease(client_id)
@@ -80,12 +81,13 @@ def test_what_our_clients_send_is_read(
         if at + gap + 1 < seq:
             completed.append((at + gap, at + gap))
             at += gap + 1
-    call = issued(held, seq, first, completed=completed, attempt=attempt)
+    call = issued(held, seq, first, completed=completed, attempt=attempt, try_ms=try_ms)
     value = encode_header(call, limit)
     usual = attempt == 1 and not completed and seq < 2**28
     assert agree(known(held, limit), value) == usual
     read = parse_call(value, METHOD, REQUEST)
     assert (read.seq, read.first_incomplete, read.attempt) == (seq, first, attempt)
+    assert read.try_ms == try_ms
     assert (list(read.completed), read.stamp) == (completed, (11, 22))
 
 
@@ -119,6 +121,8 @@ def test_a_field_of_protobufs_more_is_left_to_protobuf() -> None:
     assert agree(clients, value)
     assert not agree(clients, rifl_pb2.CallHeader.FromString(value).SerializeToString())
     assert not agree(clients, value + rifl_pb2.CallHeader(content_hash=b"h").SerializeToString())
+    longer = value + b"\x85\x01" + bytes(4)
+    assert agree(clients, longer)
     assert not agree(clients, encode_header(issued(held, 0, key=b"k")))
     assert not agree(clients, encode_header(issued(held, 5, attempt=2)))
     assert not agree(clients, encode_header(issued(held, 5, completed=((3, 4),))))

@@ -75,6 +75,9 @@ class GroupStore(EmbeddedStore):
     theirs put aside (``Arrival``). Any thread.
     """
 
+    # The handlers' state is the group's: what one did by half, no other replica would do.
+    cancels_handlers = False
+
     def __init__(
         self,
         *,

@@ -111,10 +111,11 @@ class AioUnaryUnaryMultiCallable(grpc.aio.UnaryUnaryMultiCallable):  # type: ign
             call = UnaryUnaryCall(client, deadline, recovery)
             if issued is not None:
                 issued.decode = self._deserializer
-                header = client.header(issued)
                 limit = self._attempt_timeout_s
                 if limit is not None and (timeout is None or timeout > limit):
+                    issued.try_ms = client.tried_ms(timeout)
                     timeout = limit
+                header = client.header(issued)
                 entries: Any = (header,) if metadata is None else (*metadata, header)
             elif lease is not None and self._direct and not self._deduplicated and usual:
                 entries = metadata

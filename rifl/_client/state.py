@@ -41,6 +41,7 @@ from rifl.core._calling.client_lease import ClientLease, LeaseGrant
 from rifl.core._calling.client_session import ClientSession, LeaseStep
 from rifl.core._calling.invocation import Invocation
 from rifl.core._calling.issued_call import IssuedCall
+from rifl.core._calling.retry import in_ms
 from rifl.core._calling.silence import ConnectionWatch, FailingConnection
 from rifl.core._shared.errors import ForkedProcess, NotDeduplicated, StoreMismatch
 from rifl.core._shared.observer import EndedCall, Observers
@@ -196,6 +197,10 @@ class ClientState:
     def header(self, call: IssuedCall) -> tuple[str, bytes]:
         """Return the metadata entry of a call's current attempt."""
         return (HEADER_KEY, encode_header(call, self._max_response_bytes))
+
+    def tried_ms(self, timeout_s: float | None) -> int:
+        """Return for how long a call that begins now may be tried, in milliseconds."""
+        return in_ms(self.session.retry.max_elapsed_s if timeout_s is None else timeout_s)
 
     def batch_header(self, rpc: BatchRpc) -> tuple[str, bytes]:
         """Return the metadata entry of one RPC of a batch."""

@@ -133,14 +133,16 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
                 )
                 exchange.begin(invalid_metadata(metadata))
                 return self._run(exchange)
-            header = client.header(call)
             limit = self._attempt_timeout_s
+            if limit is None or (timeout is not None and timeout <= limit):
+                limit = timeout
+            else:
+                call.try_ms = client.tried_ms(timeout)
+            header = client.header(call)
             try:
                 reply = invoke(
                     body,
-                    timeout
-                    if limit is None or (timeout is not None and timeout <= limit)
-                    else limit,
+                    limit,
                     (header,) if metadata is None else (*metadata, header),
                     credentials,
                     wait_for_ready,

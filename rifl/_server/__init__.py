@@ -8,7 +8,7 @@ A call arrives at ``interceptors``; ``sync`` or ``aio`` drives the rules for it,
 - ``reply``: what the caller is told, and who hears of it, and what is logged
 - ``sync_streams``, ``aio_streams``: calls with a stream on one side
 - ``aio_batches``, ``batches``: batched calls
-- ``rooms``: places for handlers, and who waits for one
+- ``rooms``: places for handlers; ``unheard_runs``: handlers that no caller waits for
 - ``eager_task``: how a coroutine handler begins at once
 - ``local_calls``: handlers that run without a gRPC caller; ``local_handlers``: how they are
   found

@@ -16,6 +16,7 @@ from rifl._server.eager_task import start_task
 from rifl._server.handler_results import raised_result, returned
 from rifl._server.reply import SentReply, is_bare
 from rifl._server.rooms import CallPlace, ServerRoom
+from rifl._server.unheard_runs import UnheardRun
 from rifl._stores.base import Store
 from rifl._stores.pending import wake_on_loop
 from rifl._wire.envelope import MARK, is_batch
@@ -27,6 +28,7 @@ from rifl.core._serving.policy import MethodPolicy
 from rifl.core._serving.records import waited
 from rifl.core._serving.room import enters_first
 from rifl.core._serving.serving import execute as execute_call
+from rifl.core._serving.unheard import may_be_cancelled
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import RiflError
 from rifl.core._shared.record import CompletionRecord
@@ -70,7 +72,7 @@ class AioShell:
                             return step
                         value = await run(step)
                     elif isinstance(step, Wait):
-                        value = await self._wait(step.attempt, context)
+                        value = await self._wait(step.attempt, step.call, context)
                     elif isinstance(step, Fetch):
                         value = await in_thread(self.engine.store.fetch, step.call)
                     else:
@@ -105,7 +107,7 @@ class AioShell:
         if mine:
             await asyncio.wait(mine, timeout=timeout_s)
 
-    async def _wait(self, attempt: Attempt, context: Any) -> bool:
+    async def _wait(self, attempt: Attempt, call: Call, context: Any) -> bool:
         engine = self.engine
         if self._waiting >= engine.bounds.max_aio_waiters:
             return False
@@ -118,12 +120,21 @@ class AioShell:
         if not engine.store.wait(attempt, wake):
             return True
         self._waiting += 1
+        attempt.duplicates += 1
         try:
             await asyncio.wait([ended], timeout=engine.wait_limit_s(_remaining(context)))
             return attempt.ended
         finally:
             self._waiting -= 1
+            attempt.duplicates -= 1
+            if attempt.unheard is not None:
+                attempt.unheard.duplicate_left(call, _remaining(context))
             engine.store.leave(attempt, wake)
+
+    def arrived(self, call: Call, context: Any) -> None:
+        """Note until when a call may be tried for longer than this attempt."""
+        call.attempt_s = _remaining(context) or 0.0
+        call.tried_until = asyncio.get_running_loop().time() + call.try_ms / 1000
 
 
 Run = Callable[[bytes, Any, Attempt, list[BaseException]], Awaitable[Handled]]
@@ -162,6 +173,28 @@ def running(store: Store, handler: Any) -> Run:
     return run
 
 
+def _until_unheard(run: Run, engine: CallEngine) -> Run:
+    """Return what runs a handler that is cancelled when no caller wants its answer."""
+
+    async def run_until_unheard(
+        request: bytes, context: Any, attempt: Attempt, raised: list[BaseException]
+    ) -> Handled:
+        attempt.task = task = asyncio.current_task()
+        if attempt.unheard is not None:
+            attempt.unheard.look_soon()
+        try:
+            return await run(request, context, attempt, raised)
+        finally:
+            attempt.task = None
+            if attempt.unheard is not None and attempt.unheard.cancelled:
+                engine.cancelled += 1
+                if task is not None:
+                    # The rest of the call is none of the handler's, and goes on.
+                    task.uncancel()
+
+    return run_until_unheard
+
+
 def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: Any) -> _Handler:
     """Return the raw-bytes behavior that deduplicates a coroutine handler's calls."""
     engine = shell.engine
@@ -170,12 +203,20 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
 
     replies = engine.replies
     observed = replies.observed
-    run = running(store, handler)
+    run = ends = running(store, handler)
+    cancels = store.cancels_handlers and may_be_cancelled(policy)
+    if cancels:
+        ends = _until_unheard(run, engine)
+
+    def left(attempt: Attempt, context: Any) -> None:
+        """Note that the caller of a call that is carried out has left."""
+        if cancels and not attempt.ended:
+            UnheardRun(attempt, attempt.call, _remaining(context))
 
     # A function of its own: closed over where it is used, it would cost every call cells.
     async def drive(steps: Steps, request: bytes, context: Any, raised: list[BaseException]) -> Any:
         return await shell.drive(
-            steps, context, lambda attempt: run(request, context, attempt, raised)
+            steps, context, lambda attempt: ends(request, context, attempt, raised)
         )
 
     async def execute(
@@ -186,7 +227,7 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
         told: Any
         try:
             if isinstance(started, Attempt):
-                ended = end(store, started, await run(request, context, started, raised))
+                ended = end(store, started, await ends(request, context, started, raised))
                 if isinstance(ended, CompletionRecord):
                     # Nothing was waited for, and the handler did not raise: most calls.
                     if not observed and is_bare(ended, call):
@@ -219,7 +260,7 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
 
         async def run_there(attempt: Attempt) -> Handled:
             try:
-                return await run(request, context, attempt, raised)
+                return await ends(request, context, attempt, raised)
             finally:
                 place.leave(ran=True)
 
@@ -259,18 +300,22 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
             return await shell.shielded(work, context)  # type: ignore[no-any-return]
         except asyncio.CancelledError:
             place.quit()
+            left(admitted, context)
             raise
 
     async def deduplicated(request: bytes, context: Any) -> Any:
         if request[:1] == MARK and is_batch(context.invocation_metadata()):
             return await batched(request, context)
         call: Call | None = None
+        claimed: Any = None
         began = replies.begin() if observed else 0.0
         try:
             call = engine.arrive(method, request, context, deserialize)
+            if call.try_ms:
+                shell.arrived(call, context)
             if room is not None:
                 return await send(context, await placed(room, call, request, context, began))
-            claimed: Any = claim(store, call, policy)
+            claimed = claim(store, call, policy)
             if not isinstance(claimed, Attempt):
                 claimed = await shell.drive(claimed, context)
             if isinstance(claimed, Attempt):
@@ -288,6 +333,8 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
             # gRPC's own context does not tell.
             if call is not None:
                 call.gone = True
+            if isinstance(claimed, Attempt):
+                left(claimed, context)
             raise
         return await send(context, status)
 

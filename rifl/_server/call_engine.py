@@ -70,6 +70,8 @@ class CallEngine:
         self.policies = policies
         self.bounds = bounds
         self.rooms = Rooms()
+        # How many handlers were cancelled as no caller waited: threads of theirs may go on.
+        self.cancelled = 0
         self.max_waiters = bounds.max_waiters or 0
         self._peer_property = peer_property
         self.replies = Replies(observer)

@@ -341,7 +341,7 @@ class Deduplicator:
     def drain(self) -> None:
         """Refuse new calls from now on (DRAINING); duplicates are still answered."""
         if self._cancelled is None:
-            self._cancelled = self._store.cancelled
+            self._cancelled = self._store.cancelled - self._engine.cancelled
         self._store.refuse_new(True)
 
     def drained(self, timeout_s: float) -> int:

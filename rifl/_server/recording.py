@@ -43,6 +43,8 @@ def record(context: Any, reply: Any, transaction: Any) -> None:
     if noted.rifl_undone and not _in_block(noted):
         # The handler's own transaction: its outcome is not visible here.
         noted.rifl_undone = False
+    # What commits it is the handler's: it may begin as soon as this returns.
+    noted.rifl_attempt.committing = True
     noted.rifl_serving.transactions.record(noted.rifl_attempt, completion, transaction)
 
 
@@ -62,6 +64,8 @@ async def record_async(context: Any, reply: Any, transaction: Any) -> None:
     if noted.rifl_undone and not _in_block(noted):
         # The handler's own transaction: its outcome is not visible here.
         noted.rifl_undone = False
+    # What commits it is the handler's: it may begin as soon as this returns.
+    noted.rifl_attempt.committing = True
     await noted.rifl_serving.transactions.record_async(noted.rifl_attempt, completion, transaction)
 
 

@@ -112,7 +112,9 @@ class CallPlace:
             remaining_s = self._remaining_s()
             until = math.inf if remaining_s is None else now + remaining_s
             waiting = _Waiting(self, remaining_s)
-            waiter = waiting.waiter = PlaceWaiter(now, until, until, waiting.succeed)
+            # Since it arrived, if its header says so: a moment ago.
+            wanted_until = max(until, now + self._call.try_ms / 1000)
+            waiter = waiting.waiter = PlaceWaiter(now, until, wanted_until, waiting.succeed)
             refused = own.room.line_up(waiter)
         if refused is waiter:
             raise self._refusal(waiter)

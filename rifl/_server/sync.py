@@ -223,7 +223,7 @@ class SyncShell:
                             return step
                         value = run(step)
                     elif isinstance(step, Wait):
-                        value = self._wait(step.attempt, context)
+                        value = self._wait(step.attempt, step.call, context)
                     elif isinstance(step, Fetch):
                         value = self.engine.store.fetch(step.call)
                     else:
@@ -233,13 +233,14 @@ class SyncShell:
         except StopIteration as stop:
             return stop.value
 
-    def _wait(self, attempt: Attempt, context: Any) -> bool:
+    def _wait(self, attempt: Attempt, call: Call, context: Any) -> bool:
         """Wait for another arrival's attempt, without starving the thread pool."""
         engine = self.engine
         with self._lock:
             if self._waiting >= engine.max_waiters:
                 return False
             self._waiting += 1
+            attempt.duplicates += 1
         try:
             woken = threading.Event()
             if not engine.store.wait(attempt, woken.set):
@@ -255,6 +256,9 @@ class SyncShell:
         finally:
             with self._lock:
                 self._waiting -= 1
+                attempt.duplicates -= 1
+            if attempt.unheard is not None:
+                attempt.unheard.duplicate_left(call, context.time_remaining())
 
 
 Run = Callable[[bytes, Any, Attempt, list[BaseException]], Handled]

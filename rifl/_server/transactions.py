@@ -168,6 +168,7 @@ async def _transaction_async(context: Any, connection: Any) -> AsyncIterator[Any
             if inspect.isawaitable(done := commit()):
                 await done
         else:
+            noted.rifl_attempt.committing = True
             await held.transactions.commit_async(noted.rifl_attempt, held.completion(), connection)
     except BaseException as error:
         held.raised(error)

@@ -37,6 +37,8 @@ class Store(BatchRecords, Protocol):
     # Told, outside any lock, when new calls begin to be refused and why, and with
     # None when they are taken again. Set before ``bind``.
     on_refusal: Callable[[RiflError | None], None] | None
+    # Whether a handler may be cancelled half-way: what it did without a record is not the store's.
+    cancels_handlers: bool
     # How many coroutines of handlers were cancelled: threads that they left behind may go on.
     cancelled: int
 

@@ -47,6 +47,7 @@ class EmbeddedStore:
     """
 
     decides_here = True
+    cancels_handlers = True
     transactions: Transactions | None = None
     shared_blocks: SharedBlocks | None = None
     rows: ConditionalRows | None = None

@@ -133,6 +133,8 @@ def parse_call(value: bytes, method: str, request: bytes) -> Call:
             call.conflict_keys = frozenset(conflict_keys)
     if seq is not None:
         call.seed = header.seed
+    if try_ms := header.try_ms:
+        call.try_ms = try_ms
     if store := header.store:
         call.store = store
     call.stamp = (header.time_us, header.seed)

@@ -35,6 +35,9 @@ _TOKEN = slice(2, 2 + TOKEN_BYTES)
 # A first attempt without completed ranges: fields 3 (seq) and 5 (first incomplete), both
 # of one, two or four bytes, field 7 (attempt 1), 8 (time_us) and 9 (seed), with their tags.
 _SEQ, _FIRST, _ATTEMPT_1_TIME, _SEED = b"\x18", 0x28, b"\x38\x01\x41", 0x49
+# Field 16 (for how long the call may be tried), which comes last where it is: its tag.
+_TRY = b"\x85\x01"
+_TRY_BYTES = 6
 # Of a field's bytes: how they are unpacked, and which bits of a number say how many there are.
 _FIELDS = (("B", 0x80, 0), ("H", 0x8080, 0x80), ("I", 0x80808080, 0x808080))
 
@@ -129,6 +132,8 @@ def encode_header(call: IssuedCall, max_response_bytes: int = 0) -> bytes:
             header += bytes((0x32, len(pairs), *pairs))
         else:
             header += rifl_pb2.CallHeader(completed=pairs).SerializeToString()
+    if call.try_ms:
+        header += _TRY + call.try_ms.to_bytes(4, "little")
     return header
 
 
@@ -148,7 +153,7 @@ def encode_batch_header(rpc: BatchRpc, max_response_bytes: int = 0) -> bytes:
 def _keyed(call: IssuedCall, max_response_bytes: int) -> bytes:
     time_us, seed = call.stamp
     return (call.lease.encoded or _prefix(call.lease, max_response_bytes)) + rifl_pb2.CallHeader(
-        key=call.key, attempt=call.attempt, time_us=time_us, seed=seed
+        key=call.key, attempt=call.attempt, time_us=time_us, seed=seed, try_ms=call.try_ms
     ).SerializeToString()
 
 
@@ -206,7 +211,7 @@ class KnownClients:
             return None
         layout = client.layouts.get(len(value))
         if layout is None:
-            return None
+            return self._read_longer(client, value, method, request)
         unpack, lengths, wanted = layout
         begins, seq, tag_first, first, attempt_time, time_us, tag_seed, seed = unpack(value)
         alone = first == seq
@@ -215,7 +220,8 @@ class KnownClients:
             or seq & lengths != wanted
             or not (alone or first & lengths == wanted)
         ):
-            return None
+            # Its length may be that of another one.
+            return self._read_longer(client, value, method, request)
         if wanted == 0x80:
             seq = seq & 0x7F | seq >> 1 & 0x3F80
             first = seq if alone else first & 0x7F | first >> 1 & 0x3F80
@@ -235,6 +241,19 @@ class KnownClients:
         call.store = client.store
         call.stamp = (time_us, seed)
         call.seed = seed
+        return call
+
+    def _read_longer(
+        self, client: _Client, value: bytes, method: str, request: bytes
+    ) -> Call | None:
+        """Read a header that ends with how long the call may be tried, if it does."""
+        begins = len(value) - _TRY_BYTES
+        if begins not in client.layouts or value[begins:-4] != _TRY:
+            return None
+        # All of a header, without its last field, or none.
+        call = self.read(value[:begins], method, request, client.secrets)
+        if call is not None:
+            call.try_ms = int.from_bytes(value[-4:], "little")
         return call
 
     def knows(self, call: Call, secrets: Any) -> bool:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12rifl/v1/rifl.proto\x12\x07rifl.v1\"\xb6\x02\n\nCallHeader\x12\x11\n\tclient_id\x18\x01 \x01(\x04\x12\r\n\x05token\x18\x02 \x01(\x0c\x12\r\n\x03seq\x18\x03 \x01(\x04H\x00\x12\r\n\x03key\x18\x04 \x01(\x0cH\x00\x12\x18\n\x10\x66irst_incomplete\x18\x05 \x01(\x04\x12\x11\n\tcompleted\x18\x06 \x03(\x04\x12\x0f\n\x07\x61ttempt\x18\x07 \x01(\r\x12\x0f\n\x07time_us\x18\x08 \x01(\x06\x12\x0c\n\x04seed\x18\t \x01(\x06\x12\x15\n\rconfiguration\x18\n \x01(\x04\x12\x14\n\x0c\x63ontent_hash\x18\x0b \x01(\x0c\x12\x1a\n\x12max_response_bytes\x18\x0c \x01(\r\x12\x10\n\x08received\x18\r \x01(\r\x12\x15\n\rconflict_keys\x18\x0e \x03(\x06\x12\r\n\x05store\x18\x0f \x01(\x06\x42\n\n\x08identity\"+\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c\"\x91\x02\n\x10\x43ompletionRecord\x12\x0c\n\x04\x63ode\x18\x01 \x01(\r\x12\x0f\n\x07\x64\x65tails\x18\x02 \x01(\t\x12\x10\n\x08response\x18\x03 \x01(\x0c\x12\x30\n\x10initial_metadata\x18\x04 \x03(\x0b\x32\x16.rifl.v1.MetadataEntry\x12\x31\n\x11trailing_metadata\x18\x05 \x03(\x0b\x32\x16.rifl.v1.MetadataEntry\x12!\n\x07outcome\x18\x06 \x01(\x0e\x32\x10.rifl.v1.Outcome\x12\x0e\n\x06reason\x18\x07 \x01(\t\x12\x14\n\x0chas_response\x18\x08 \x01(\x08\x12\x10\n\x08messages\x18\t \x03(\x0c\x12\x0c\n\x04seed\x18\n \x01(\x06\"5\n\x05\x42\x61tch\x12\x10\n\x08requests\x18\x01 \x03(\x0c\x12\x0c\n\x04keys\x18\x02 \x03(\x0c\x12\x0c\n\x04seqs\x18\x03 \x03(\x04\"k\n\nBatchReply\x12\x11\n\tresponses\x18\x05 \x03(\x0c\x12\"\n\x08outcomes\x18\x06 \x03(\x0e\x32\x10.rifl.v1.Outcome\x12&\n\x08statuses\x18\x07 \x03(\x0b\x32\x14.rifl.v1.BatchStatus\"\xd1\x01\n\x0b\x42\x61tchStatus\x12\x0c\n\x04item\x18\x01 \x01(\r\x12)\n\x06record\x18\x02 \x01(\x0b\x32\x19.rifl.v1.CompletionRecord\x12\x1b\n\x0eretry_after_ms\x18\x03 \x01(\rH\x00\x88\x01\x01\x12,\n\x04info\x18\x04 \x03(\x0b\x32\x1e.rifl.v1.BatchStatus.InfoEntry\x1a+\n\tInfoEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x11\n\x0f_retry_after_ms\"\x89\x01\n\x0eResolveRequest\x12\x11\n\tclient_id\x18\x01 \x01(\x04\x12\r\n\x05token\x18\x02 \x01(\x0c\x12\r\n\x03seq\x18\x03 \x01(\x04H\x00\x12\r\n\x03key\x18\x04 \x01(\x0cH\x00\x12\r\n\x05store\x18\x05 \x01(\x06\x12\x0c\n\x04seed\x18\x06 \x01(\x06\x12\x0e\n\x06method\x18\x07 \x01(\tB\n\n\x08identity\"\\\n\x0cResolveReply\x12!\n\x07outcome\x18\x01 \x01(\x0e\x32\x10.rifl.v1.Outcome\x12)\n\x06record\x18\x02 \x01(\x0b\x32\x19.rifl.v1.CompletionRecord*}\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x14\n\x10OUTCOME_EXECUTED\x10\x01\x12\x14\n\x10OUTCOME_REPLAYED\x10\x02\x12\x18\n\x14OUTCOME_NOT_EXECUTED\x10\x03\x12\x13\n\x0fOUTCOME_UNKNOWN\x10\x04\x32\x45\n\x08Outcomes\x12\x39\n\x07Resolve\x12\x17.rifl.v1.ResolveRequest\x1a\x15.rifl.v1.ResolveReplyB\x10Z\x0erifl/v1;riflv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12rifl/v1/rifl.proto\x12\x07rifl.v1\"\xc6\x02\n\nCallHeader\x12\x11\n\tclient_id\x18\x01 \x01(\x04\x12\r\n\x05token\x18\x02 \x01(\x0c\x12\r\n\x03seq\x18\x03 \x01(\x04H\x00\x12\r\n\x03key\x18\x04 \x01(\x0cH\x00\x12\x18\n\x10\x66irst_incomplete\x18\x05 \x01(\x04\x12\x11\n\tcompleted\x18\x06 \x03(\x04\x12\x0f\n\x07\x61ttempt\x18\x07 \x01(\r\x12\x0f\n\x07time_us\x18\x08 \x01(\x06\x12\x0c\n\x04seed\x18\t \x01(\x06\x12\x15\n\rconfiguration\x18\n \x01(\x04\x12\x14\n\x0c\x63ontent_hash\x18\x0b \x01(\x0c\x12\x1a\n\x12max_response_bytes\x18\x0c \x01(\r\x12\x10\n\x08received\x18\r \x01(\r\x12\x15\n\rconflict_keys\x18\x0e \x03(\x06\x12\r\n\x05store\x18\x0f \x01(\x06\x12\x0e\n\x06try_ms\x18\x10 \x01(\x07\x42\n\n\x08identity\"+\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c\"\x91\x02\n\x10\x43ompletionRecord\x12\x0c\n\x04\x63ode\x18\x01 \x01(\r\x12\x0f\n\x07\x64\x65tails\x18\x02 \x01(\t\x12\x10\n\x08response\x18\x03 \x01(\x0c\x12\x30\n\x10initial_metadata\x18\x04 \x03(\x0b\x32\x16.rifl.v1.MetadataEntry\x12\x31\n\x11trailing_metadata\x18\x05 \x03(\x0b\x32\x16.rifl.v1.MetadataEntry\x12!\n\x07outcome\x18\x06 \x01(\x0e\x32\x10.rifl.v1.Outcome\x12\x0e\n\x06reason\x18\x07 \x01(\t\x12\x14\n\x0chas_response\x18\x08 \x01(\x08\x12\x10\n\x08messages\x18\t \x03(\x0c\x12\x0c\n\x04seed\x18\n \x01(\x06\"5\n\x05\x42\x61tch\x12\x10\n\x08requests\x18\x01 \x03(\x0c\x12\x0c\n\x04keys\x18\x02 \x03(\x0c\x12\x0c\n\x04seqs\x18\x03 \x03(\x04\"k\n\nBatchReply\x12\x11\n\tresponses\x18\x05 \x03(\x0c\x12\"\n\x08outcomes\x18\x06 \x03(\x0e\x32\x10.rifl.v1.Outcome\x12&\n\x08statuses\x18\x07 \x03(\x0b\x32\x14.rifl.v1.BatchStatus\"\xd1\x01\n\x0b\x42\x61tchStatus\x12\x0c\n\x04item\x18\x01 \x01(\r\x12)\n\x06record\x18\x02 \x01(\x0b\x32\x19.rifl.v1.CompletionRecord\x12\x1b\n\x0eretry_after_ms\x18\x03 \x01(\rH\x00\x88\x01\x01\x12,\n\x04info\x18\x04 \x03(\x0b\x32\x1e.rifl.v1.BatchStatus.InfoEntry\x1a+\n\tInfoEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x11\n\x0f_retry_after_ms\"\x89\x01\n\x0eResolveRequest\x12\x11\n\tclient_id\x18\x01 \x01(\x04\x12\r\n\x05token\x18\x02 \x01(\x0c\x12\r\n\x03seq\x18\x03 \x01(\x04H\x00\x12\r\n\x03key\x18\x04 \x01(\x0cH\x00\x12\r\n\x05store\x18\x05 \x01(\x06\x12\x0c\n\x04seed\x18\x06 \x01(\x06\x12\x0e\n\x06method\x18\x07 \x01(\tB\n\n\x08identity\"\\\n\x0cResolveReply\x12!\n\x07outcome\x18\x01 \x01(\x0e\x32\x10.rifl.v1.Outcome\x12)\n\x06record\x18\x02 \x01(\x0b\x32\x19.rifl.v1.CompletionRecord*}\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x14\n\x10OUTCOME_EXECUTED\x10\x01\x12\x14\n\x10OUTCOME_REPLAYED\x10\x02\x12\x18\n\x14OUTCOME_NOT_EXECUTED\x10\x03\x12\x13\n\x0fOUTCOME_UNKNOWN\x10\x04\x32\x45\n\x08Outcomes\x12\x39\n\x07Resolve\x12\x17.rifl.v1.ResolveRequest\x1a\x15.rifl.v1.ResolveReplyB\x10Z\x0erifl/v1;riflv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,26 +34,26 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._serialized_options = b'Z\016rifl/v1;riflv1'
   _globals['_BATCHSTATUS_INFOENTRY']._loaded_options = None
   _globals['_BATCHSTATUS_INFOENTRY']._serialized_options = b'8\001'
-  _globals['_OUTCOME']._serialized_start=1275
-  _globals['_OUTCOME']._serialized_end=1400
+  _globals['_OUTCOME']._serialized_start=1291
+  _globals['_OUTCOME']._serialized_end=1416
   _globals['_CALLHEADER']._serialized_start=32
-  _globals['_CALLHEADER']._serialized_end=342
-  _globals['_METADATAENTRY']._serialized_start=344
-  _globals['_METADATAENTRY']._serialized_end=387
-  _globals['_COMPLETIONRECORD']._serialized_start=390
-  _globals['_COMPLETIONRECORD']._serialized_end=663
-  _globals['_BATCH']._serialized_start=665
-  _globals['_BATCH']._serialized_end=718
-  _globals['_BATCHREPLY']._serialized_start=720
-  _globals['_BATCHREPLY']._serialized_end=827
-  _globals['_BATCHSTATUS']._serialized_start=830
-  _globals['_BATCHSTATUS']._serialized_end=1039
-  _globals['_BATCHSTATUS_INFOENTRY']._serialized_start=977
-  _globals['_BATCHSTATUS_INFOENTRY']._serialized_end=1020
-  _globals['_RESOLVEREQUEST']._serialized_start=1042
-  _globals['_RESOLVEREQUEST']._serialized_end=1179
-  _globals['_RESOLVEREPLY']._serialized_start=1181
-  _globals['_RESOLVEREPLY']._serialized_end=1273
-  _globals['_OUTCOMES']._serialized_start=1402
-  _globals['_OUTCOMES']._serialized_end=1471
+  _globals['_CALLHEADER']._serialized_end=358
+  _globals['_METADATAENTRY']._serialized_start=360
+  _globals['_METADATAENTRY']._serialized_end=403
+  _globals['_COMPLETIONRECORD']._serialized_start=406
+  _globals['_COMPLETIONRECORD']._serialized_end=679
+  _globals['_BATCH']._serialized_start=681
+  _globals['_BATCH']._serialized_end=734
+  _globals['_BATCHREPLY']._serialized_start=736
+  _globals['_BATCHREPLY']._serialized_end=843
+  _globals['_BATCHSTATUS']._serialized_start=846
+  _globals['_BATCHSTATUS']._serialized_end=1055
+  _globals['_BATCHSTATUS_INFOENTRY']._serialized_start=993
+  _globals['_BATCHSTATUS_INFOENTRY']._serialized_end=1036
+  _globals['_RESOLVEREQUEST']._serialized_start=1058
+  _globals['_RESOLVEREQUEST']._serialized_end=1195
+  _globals['_RESOLVEREPLY']._serialized_start=1197
+  _globals['_RESOLVEREPLY']._serialized_end=1289
+  _globals['_OUTCOMES']._serialized_start=1418
+  _globals['_OUTCOMES']._serialized_end=1487
 # @@protoc_insertion_point(module_scope)

@@ -21,7 +21,7 @@ OUTCOME_NOT_EXECUTED: Outcome
 OUTCOME_UNKNOWN: Outcome
 
 class CallHeader(_message.Message):
-    __slots__ = ("client_id", "token", "seq", "key", "first_incomplete", "completed", "attempt", "time_us", "seed", "configuration", "content_hash", "max_response_bytes", "received", "conflict_keys", "store")
+    __slots__ = ("client_id", "token", "seq", "key", "first_incomplete", "completed", "attempt", "time_us", "seed", "configuration", "content_hash", "max_response_bytes", "received", "conflict_keys", "store", "try_ms")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
@@ -37,6 +37,7 @@ class CallHeader(_message.Message):
     RECEIVED_FIELD_NUMBER: _ClassVar[int]
     CONFLICT_KEYS_FIELD_NUMBER: _ClassVar[int]
     STORE_FIELD_NUMBER: _ClassVar[int]
+    TRY_MS_FIELD_NUMBER: _ClassVar[int]
     client_id: int
     token: bytes
     seq: int
@@ -52,7 +53,8 @@ class CallHeader(_message.Message):
     received: int
     conflict_keys: _containers.RepeatedScalarFieldContainer[int]
     store: int
-    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., seq: _Optional[int] = ..., key: _Optional[bytes] = ..., first_incomplete: _Optional[int] = ..., completed: _Optional[_Iterable[int]] = ..., attempt: _Optional[int] = ..., time_us: _Optional[int] = ..., seed: _Optional[int] = ..., configuration: _Optional[int] = ..., content_hash: _Optional[bytes] = ..., max_response_bytes: _Optional[int] = ..., received: _Optional[int] = ..., conflict_keys: _Optional[_Iterable[int]] = ..., store: _Optional[int] = ...) -> None: ...
+    try_ms: int
+    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., seq: _Optional[int] = ..., key: _Optional[bytes] = ..., first_incomplete: _Optional[int] = ..., completed: _Optional[_Iterable[int]] = ..., attempt: _Optional[int] = ..., time_us: _Optional[int] = ..., seed: _Optional[int] = ..., configuration: _Optional[int] = ..., content_hash: _Optional[bytes] = ..., max_response_bytes: _Optional[int] = ..., received: _Optional[int] = ..., conflict_keys: _Optional[_Iterable[int]] = ..., store: _Optional[int] = ..., try_ms: _Optional[int] = ...) -> None: ...
 
 class MetadataEntry(_message.Message):
     __slots__ = ("key", "value")

@@ -92,6 +92,7 @@ def _headers() -> dict[str, Any]:
             _header("keyed", key=b"order-17"),
             _header("content hash", key=b"order-17", content_hash=bytes(range(32))),
             _header("receive limit", seq=1, first_incomplete=1, max_response_bytes=1 << 20),
+            _header("tried for longer", seq=1, first_incomplete=1, try_ms=60_000),
             _header("resuming a stream", seq=1, first_incomplete=1, attempt=2, received=3),
         ],
         "invalid": [

@@ -72,6 +72,23 @@ def test_a_timed_out_attempt_is_not_the_end() -> None:
     assert flow.woken(1.025) is Action.SEND
 
 
+def test_the_header_says_for_how_long_a_call_is_tried() -> None:
+    """If it is longer than the attempt: the server goes on with it meanwhile."""
+    for elapsed_s, deadline, try_ms in (
+        (60.0, 5.0, 5000),
+        (60.0, 1.0, 0),
+        (60.0, None, 60_000),
+        (None, None, 2**32 - 1),
+    ):
+        flow = CallFlow(
+            session(attempt_timeout_s=1.0, max_elapsed_s=elapsed_s),
+            Invocation(METHOD, 0.0, deadline=deadline),
+        )
+        flow.start(0.0)
+        assert flow.call is not None
+        assert flow.call.try_ms == try_ms
+
+
 def test_retries_run_out() -> None:
     """The last status is raised; a copy of what was refused may still run (DESIGN §3)."""
     for answers in ([DRAINING, DRAINING], [LOST, DRAINING]):

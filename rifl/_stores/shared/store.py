@@ -150,6 +150,7 @@ class SharedStore:
     """
 
     decides_here = False
+    cancels_handlers = True
     transactions: Transactions
     shared_blocks: SharedBlocks | None = None
     # First attempts of which methods may run before they are claimed: it is decided about them with

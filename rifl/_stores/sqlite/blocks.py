@@ -245,6 +245,7 @@ class AioSharedBlock(_Block):
         Cancelled here the transaction is committed all the same, and what the call left
         in it stands.
         """
+        self._attempt.committing = True
         of = self._of
         missing = exc is None and self._leaves_none()
         failed = self._writes(exc)

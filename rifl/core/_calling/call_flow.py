@@ -9,7 +9,7 @@ from rifl.core._calling.answer import AttemptAnswer, Judgement, Step
 from rifl.core._calling.client_session import ClientSession
 from rifl.core._calling.invocation import OWN_HEADER, Invocation
 from rifl.core._calling.issued_call import IssuedCall
-from rifl.core._calling.retry import TICK_S, shortened_s
+from rifl.core._calling.retry import TICK_S, in_ms, shortened_s
 from rifl.core._shared.errors import BadHeader, NotDeduplicated, StoreMismatch, WindowExceeded
 from rifl.core._shared.invariant import invariant
 
@@ -266,6 +266,9 @@ class CallFlow:
         to_deadline = limit is None or (remaining is not None and remaining <= limit)
         self.attempt_timeout_s = remaining
         self._cut_at = None if to_deadline or bounded else now + limit  # type: ignore[operator]
+        if self.call is not None:
+            left = None if self._give_up_at is None else self._give_up_at - now
+            self.call.try_ms = 0 if self._cut_at is None else in_ms(left)
         number = self.call.attempt if self.call is not None else 1
         self._under_way[number] = (now, remaining is not None and (to_deadline or not bounded))
         self._sent += 1

@@ -14,8 +14,10 @@ class IssuedCall:
 
     ``attempt`` numbers the latest attempt. ``may_have_run`` becomes true with
     the first attempt whose answer did not say otherwise; while it is false, no attempt
-    that was answered has run. ``stamp`` is the client's time in microseconds and a random seed.
-    ``decode`` belongs to the shell; ``method`` is what a resolution names.
+    that was answered has run. ``try_ms``: for how many milliseconds from when this attempt is sent
+    the call may be tried, 0: until the attempt's deadline. ``stamp`` is the client's time in
+    microseconds and a random seed. ``decode`` belongs to the shell; ``method`` is what a
+    resolution names.
     """
 
     # What most calls leave unchanged; set on the class, not for every call. A keyed call has no
@@ -23,6 +25,7 @@ class IssuedCall:
     key: bytes | None = None
     attempt = 1
     may_have_run = False
+    try_ms = 0
     decode: Any = None
     method = ""
 

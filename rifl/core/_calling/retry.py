@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# A header's 32 bits.
+_MOST_MS = (1 << 32) - 1
 _MAX_EXPONENT = 64
 # With less than twice this left, another attempt would find what the last one found.
 _SHORTEST_S = 0.01
@@ -40,6 +42,11 @@ def shortened_s(
     if half_s >= least_s:
         return half_s
     return least_s if least_s < left_s else None
+
+
+def in_ms(left_s: float | None) -> int:
+    """Return for how long a call may be tried, in a header's milliseconds; None: without end."""
+    return _MOST_MS if left_s is None else min(max(int(left_s * 1000), 1), _MOST_MS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@
   client and its attempts, ``idle_clients`` those that do nothing
 - ``result_tracker``, ``keyed_tracker``: the calls of one client, by seq and by key
 - ``policy``, ``bounds``: what the user declares; ``unclaimed``: what runs before a decision
-- ``room``: how many handlers run at once, and who is next
+- ``room``: how many handlers run at once, and who is next; ``unheard``: which are cancelled
 - ``leases``, ``namespace``: who is known; ``sendable``: which answers can be sent
 
 It imports nothing of ``_calling``: what both sides need is in ``_shared``.

@@ -21,9 +21,10 @@ _MAX_DECISIONS = 100
 
 
 class Wait(NamedTuple):
-    """Wait for the end of another arrival's attempt."""
+    """Have a call wait for the end of another arrival's attempt."""
 
     attempt: Attempt
+    call: Call
 
 
 class Fetch(NamedTuple):
@@ -69,7 +70,7 @@ def admit(
             continue
         if waits is not None:
             waits()
-        if not (yield Wait(decision.attempt)):  # type: ignore[arg-type]
+        if not (yield Wait(decision.attempt, call)):  # type: ignore[arg-type]
             raise InProgress(f"{call.rpc_id} is still running")
         elif (record := decision.attempt.record) is not None:  # type: ignore[union-attr]
             # A request stream's payload may have become known only now.

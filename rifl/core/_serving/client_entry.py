@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from rifl.core._serving.keyed_tracker import KeyedTracker
 from rifl.core._serving.policy import MethodPolicy
@@ -35,7 +36,10 @@ class Attempt:
     why it is unknown what its handler committed, empty if that is known. ``lent``: what holds
     the transaction of a ``rifl.transaction`` that its handler is in, where the handler brought it.
     ``revoked``: its handler did not end, and commits nothing any more. ``waits``: its handler waits
-    for others in a transaction that they share: for its turn, or for the commit.
+    for others in a transaction that they share: for its turn, or for the commit. ``committing``:
+    what it did may be committed from now on. ``duplicates``: how many arrivals wait for it here.
+    ``task``: what runs its coroutine, while that may be cancelled; ``unheard``: a shell's, once its
+    own caller has left.
 
     A store may have attempts of its own class (see ``ClientTable``).
     """
@@ -49,6 +53,10 @@ class Attempt:
     owed = False
     crowded = False
     waits = False
+    committing = False
+    duplicates = 0
+    task: Any = None
+    unheard: Any = None
     unclaimed = False
     beside = False
     doubt = ""

@@ -88,6 +88,9 @@ class MethodPolicy:
     most ``max_waiting`` of them (None: 32 for each place); beyond, calls are OVERLOADED. A
     player's deliveries do not count. On a sync server each that waits holds a thread: the pool
     has to have more than ``max_running``.
+    ``cancel_unheard``: cancel a coroutine handler of an atomic or idempotent unary call, which may
+    run again, if no caller waits for its answer and the call's time has passed, or its caller
+    cancelled it. What it has committed stands, and once it commits it is not cancelled.
     """
 
     # What is given may be of more types than what is read; at run time both are plain fields.
@@ -108,6 +111,7 @@ class MethodPolicy:
     claim: Literal["always", "never"] | None = None
     max_running: int | None = None
     max_waiting: int | None = None
+    cancel_unheard: bool = True
 
     def __post_init__(self) -> None:
         # A word that is not made a Kind would be no kind at all: no intent, no fence.

@@ -75,6 +75,8 @@ class Call:
     one side is a stream, so that this arrival can run its handler once only. ``store``: what
     granted the client id, as the header says; 0 if it says nothing. ``seed``: that of a
     sequenced call's header, which no other client's call of the same identity has; 0 for a key.
+    ``try_ms``: for how long the call may be tried, if that is longer than this attempt's deadline,
+    whose time was ``attempt_s``; ``tried_until`` is the shell's clock then.
     """
 
     # What most calls leave unchanged; set on the class, not for every call.
@@ -93,6 +95,8 @@ class Call:
     # Whether its caller has left, where the shell is told so.
     gone: bool = False
     store: int = 0
+    try_ms: int = 0
+    attempt_s = tried_until = 0.0
     seed: int = 0
     # Where a caller is that has no name, and shares a namespace with all others.
     source: str = ""

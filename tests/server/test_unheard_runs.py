@@ -1,0 +1,387 @@
+"""Handlers on an event loop that no caller waits for are cancelled (DESIGN §4)."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import psycopg
+import pytest
+from structlog.testing import capture_logs
+
+import rifl
+import rifl.aio
+from rifl._wire.envelope import encode_batch
+from tests.helpers.raw import RawClient, read
+from tests.helpers.servers import generic, serve
+from tests.helpers.waiting import DEADLINE_S, until
+
+_ACT = "/test.Left/Act"
+
+
+class Left:
+    """A server whose first run of each request waits, until it is cancelled or let go."""
+
+    def __init__(self, url: str, policy: rifl.MethodPolicy, within: Any = None) -> None:
+        self.runs: list[bytes] = []
+        self.waiting: list[bytes] = []
+        self.cancelled: list[bytes] = []
+        self.go = asyncio.Event()
+        self.let_out = asyncio.Event()
+        # What a cancelled handler does.
+        self.swallows = self.lingers = False
+        self.within: Callable[..., Any] = self._wait_first if within is None else within
+        self.dedup = rifl.Deduplicator(url, methods={_ACT: policy})
+        self._serving = serve("aio", [generic("test.Left", {"Act": self._act})], dedup=self.dedup)
+        self.served = self._serving.__enter__()
+        self.loop: Any = self.served.loop
+
+    async def _act(self, request: bytes, context: Any) -> bytes:
+        self.runs.append(request)
+        return await self.within(self, request, context)  # type: ignore[no-any-return]
+
+    async def wait(self, request: bytes) -> None:
+        """Wait in the first run of a request."""
+        if self.runs.count(request) > 1:
+            return
+        self.waiting.append(request)
+        try:
+            await self.go.wait()
+        except asyncio.CancelledError:
+            self.cancelled.append(request)
+            if self.lingers:
+                await self.let_out.wait()
+            if not self.swallows:
+                raise
+
+    @staticmethod
+    async def _wait_first(left: Left, request: bytes, context: Any) -> bytes:
+        await left.wait(request)
+        return b"did " + request
+
+    def release(self) -> None:
+        self.loop.loop.call_soon_threadsafe(self.go.set)
+
+    def turns(self) -> None:
+        """Let the loop do all that it has to do."""
+
+        async def some() -> None:
+            for _ in range(10):
+                await asyncio.sleep(0)
+
+        self.loop.run(some())
+
+    def runs_are(self, count: int) -> None:
+        until(lambda: len(self.waiting) == count, f"{count} runs wait")
+
+    def cancellations_are(self, count: int) -> None:
+        until(lambda: len(self.cancelled) == count, f"{count} runs are cancelled")
+
+    def duplicate_waits(self, count: int = 1) -> None:
+        until(lambda: self.dedup.statistics().waiting == count, "duplicates wait")
+
+    def close(self) -> None:
+        self.release()
+        self.loop.loop.call_soon_threadsafe(self.let_out.set)
+        self.loop.run(self.dedup.aclose())
+        if (release := self.dedup._release) is not None:
+            # Handlers were cancelled: in place of the end of the process.
+            release._exiting.set()
+            assert release.wait(DEADLINE_S)
+        self._serving.__exit__(None, None, None)
+
+
+@pytest.fixture
+def left() -> Iterator[Any]:
+    """Makes such servers, and stops them."""
+    made: list[Left] = []
+
+    def make(url: str = "memory:", within: Any = None, **policy: Any) -> Left:
+        policy.setdefault("kind", "idempotent")
+        made.append(Left(url, rifl.MethodPolicy(**policy), within))
+        return made[-1]
+
+    yield make
+    for server in made:
+        server.close()
+
+
+@pytest.mark.parametrize("room", [None, 1])
+@pytest.mark.parametrize("url", ["memory:", "sqlite", "redis"])
+def test_a_run_whose_caller_cancels_is_cancelled_and_runs_again(
+    left: Any, url: str, room: int | None, tmp_path: Path, request: Any
+) -> None:
+    """A place of its is another's then."""
+    where = {"memory:": lambda: url, "sqlite": lambda: f"sqlite:///{tmp_path}/s.db"}
+    store = where.get(url, lambda: request.getfixturevalue("shared_redis").url())()
+    server = left(store, max_running=room)
+    with RawClient(server.served.address) as client:
+        call = client.future(_ACT, b"1", 1)
+        server.runs_are(1)
+        call.cancel()
+        server.cancellations_are(1)
+        again = client.call(_ACT, b"1", 1, attempt=2)
+        assert (again.response, again.outcome) == (b"did 1", "executed")
+        assert client.call(_ACT, b"1", 1, attempt=3).outcome == "replayed"
+    assert server.runs == [b"1", b"1"]
+
+
+@pytest.mark.parametrize("policy", [{"kind": "plain"}, {"cancel_unheard": False}])
+def test_what_may_not_run_again_goes_on(left: Any, policy: dict[str, Any]) -> None:
+    """So does what a policy leaves alone: the retry gets its answer."""
+    server = left(**policy)
+    with RawClient(server.served.address) as client:
+        call = client.future(_ACT, b"1", 1)
+        server.runs_are(1)
+        call.cancel()
+        again = client.future(_ACT, b"1", 1, attempt=2)
+        server.duplicate_waits()
+        server.turns()
+        server.release()
+        assert read(again).response == b"did 1"
+    assert (server.runs, server.cancelled) == ([b"1"], [])
+
+
+def test_a_batch_goes_on(left: Any) -> None:
+    """Its handlers are as before: those that run, run to their end."""
+    server = left()
+    with RawClient(server.served.address) as client:
+        metadata = (("rifl-bin", client.header(None)), ("rifl-batch", "1"))
+        body = encode_batch([b"1"], [], [1])
+        batch = client.channel.unary_unary(_ACT).future(body, DEADLINE_S, metadata)
+        server.runs_are(1)
+        batch.cancel()
+        again = client.future(_ACT, b"1", 1, attempt=2)
+        server.duplicate_waits()
+        server.release()
+        assert read(again).response == b"did 1"
+    assert (server.runs, server.cancelled) == ([b"1"], [])
+
+
+def test_a_duplicate_that_waits_keeps_it(left: Any) -> None:
+    """Until that has left, too."""
+    server = left()
+    with RawClient(server.served.address) as client:
+        call = client.future(_ACT, b"1", 1)
+        server.runs_are(1)
+        second, third = (client.future(_ACT, b"1", 1, attempt=each) for each in (2, 3))
+        server.duplicate_waits(2)
+        call.cancel()
+        second.cancel()
+        server.duplicate_waits(1)
+        server.turns()
+        assert server.cancelled == []
+        third.cancel()
+        server.cancellations_are(1)
+    assert server.runs == [b"1"]
+
+
+def test_the_header_says_for_how_long_a_call_is_tried(left: Any) -> None:
+    """An attempt's deadline is not the call's: it goes on for the next one, until that time."""
+    server = left()
+    with RawClient(server.served.address) as client:
+        attempt = client.call(_ACT, b"1", 1, timeout=0.5, try_ms=600_000)
+        assert attempt.code is grpc.StatusCode.DEADLINE_EXCEEDED
+        server.runs_are(1)
+        assert client.call(_ACT, b"1", 1, timeout=0.5, try_ms=600_000, attempt=2).code
+        server.turns()
+        assert server.cancelled == []
+        assert not client.call(_ACT, b"2", 2, timeout=0.5, try_ms=1000).ok
+        server.cancellations_are(1)
+        assert server.cancelled == [b"2"]
+        again = client.future(_ACT, b"1", 1, attempt=3)
+        server.duplicate_waits()
+        server.release()
+        assert read(again).response == b"did 1"
+    assert server.runs == [b"1", b"2"]
+
+
+def test_a_client_with_an_attempt_timeout_gets_the_first_run(left: Any) -> None:
+    """Its header says that more attempts come; each would begin anew otherwise."""
+    server = left()
+    retry = rifl.RetryPolicy(attempt_timeout_s=0.5, initial_backoff_s=0.01)
+    with rifl.connect(server.served.address, retry=retry) as channel:
+        call = channel.unary_unary(_ACT).future(b"1", timeout=DEADLINE_S)
+        server.runs_are(1)
+        server.duplicate_waits()
+        server.release()
+        assert call.result() == b"did 1"
+    assert (server.runs, server.cancelled) == ([b"1"], [])
+
+
+def test_one_that_swallows_its_cancellation_has_answered(left: Any) -> None:
+    """It is cancelled once."""
+    server = left()
+    server.swallows = True
+    with RawClient(server.served.address) as client:
+        call = client.future(_ACT, b"1", 1)
+        server.runs_are(1)
+        call.cancel()
+        server.cancellations_are(1)
+        again = client.call(_ACT, b"1", 1, attempt=2)
+        assert (again.response, again.outcome) == (b"did 1", "replayed")
+    assert server.runs == [b"1"]
+
+
+def test_a_retry_waits_for_one_that_cleans_up(left: Any) -> None:
+    """However long that takes: it runs after it, not beside it."""
+    server = left()
+    server.lingers = True
+    with RawClient(server.served.address) as client:
+        call = client.future(_ACT, b"1", 1)
+        server.runs_are(1)
+        call.cancel()
+        server.cancellations_are(1)
+        assert client.call(_ACT, b"1", 1, attempt=2, timeout=0.5).response is None
+        assert server.runs == [b"1"]
+        again = client.future(_ACT, b"1", 1, attempt=3)
+        server.duplicate_waits()
+        server.loop.loop.call_soon_threadsafe(server.let_out.set)
+        assert read(again).response == b"did 1"
+    assert server.runs == [b"1", b"1"]
+
+
+async def _in_a_shared_block(left: Left, request: bytes, context: Any) -> bytes:
+    async with rifl.aio.transaction(context) as connection:
+        connection.execute("INSERT INTO effect VALUES (?)", (request,))
+        await left.wait(request)
+        rifl.record(context, b"did " + request, connection)
+    return b"did " + request
+
+
+def test_a_cancelled_shared_block_leaves_no_effect(left: Any, tmp_path: Path) -> None:
+    """Its part is rolled back, those of others stand, and the retry has its effect once (§6)."""
+    path = f"{tmp_path}/s.db"
+    with sqlite3.connect(path) as first:
+        first.execute("CREATE TABLE effect (value BLOB)")
+    server = left(f"sqlite:///{path}", _in_a_shared_block, kind="atomic")
+    with RawClient(server.served.address) as client:
+        call = client.future(_ACT, b"1", 1)
+        server.runs_are(1)
+        other = client.future(_ACT, b"2", 2)
+        call.cancel()
+        server.cancellations_are(1)
+        server.runs_are(2)
+        server.release()
+        assert read(other).ok
+        assert client.call(_ACT, b"1", 1, attempt=2).response == b"did 1"
+    server.turns()
+    with sqlite3.connect(path) as after:
+        found = after.execute("SELECT value, count(*) FROM effect GROUP BY 1").fetchall()
+    assert sorted(found) == [(b"1", 1), (b"2", 1)]
+
+
+class Effects:
+    """A table in PostgreSQL, and a lock for which the end of a transaction waits."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.own = psycopg.connect(url, autocommit=True)
+        self.own.execute(
+            "CREATE TABLE unheard (value bytea);"
+            "CREATE FUNCTION unheard_waits() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+            "PERFORM pg_advisory_xact_lock_shared(4711); RETURN NULL; END $$;"
+            "CREATE CONSTRAINT TRIGGER waits AFTER INSERT ON unheard DEFERRABLE INITIALLY DEFERRED "
+            "FOR EACH ROW EXECUTE FUNCTION unheard_waits()"
+        )
+
+    async def within(self, left: Left, request: bytes, context: Any) -> bytes:
+        connection = await psycopg.AsyncConnection.connect(self.url)
+        try:
+            async with rifl.aio.transaction(context, connection):
+                await connection.execute("INSERT INTO unheard VALUES (%s)", (request,))
+                await left.wait(request)
+                rifl.record(context, b"did " + request, connection)
+        finally:
+            await connection.close()
+        return b"did " + request
+
+    @property
+    def commits_wait(self) -> bool:
+        waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        return self._number(waits) > 0
+
+    @property
+    def count(self) -> int:
+        return self._number("SELECT count(*) FROM unheard")
+
+    def _number(self, query: str) -> int:
+        row = self.own.execute(query).fetchone()  # type: ignore[call-overload]
+        return int(row[0])
+
+    def close(self) -> None:
+        self.own.execute("DROP TABLE unheard; DROP FUNCTION unheard_waits")
+        self.own.close()
+
+
+@pytest.fixture
+def effects(shared_postgres: Any) -> Iterator[Effects]:
+    """A table of effects."""
+    made = Effects(shared_postgres.url())
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("claim", [None, "always"])
+def test_a_cancelled_transaction_leaves_no_effect(
+    left: Any, effects: Effects, shared_postgres: Any, claim: Any
+) -> None:
+    """The retry waits until it is rolled back, and has its effect once (§6)."""
+    server = left(shared_postgres.url(), effects.within, kind="atomic", claim=claim)
+    with RawClient(server.served.address) as client:
+        call = client.future(_ACT, b"1", 1)
+        server.runs_are(1)
+        call.cancel()
+        server.cancellations_are(1)
+        assert client.call(_ACT, b"1", 1, attempt=2).response == b"did 1"
+    assert (len(server.runs), effects.count) == (2, 1)
+
+
+def test_a_commit_that_has_begun_is_not_cut_off(
+    left: Any, effects: Effects, shared_postgres: Any
+) -> None:
+    """The retry gets the answer that it records (§6)."""
+    server = left(shared_postgres.url(), effects.within, kind="atomic")
+    server.release()
+    effects.own.execute("SELECT pg_advisory_lock(4711)")
+    with RawClient(server.served.address) as client:
+        call = client.future(_ACT, b"1", 1)
+        until(lambda: effects.commits_wait, "the COMMIT waits")
+        call.cancel()
+        again = client.future(_ACT, b"1", 1, attempt=2)
+        server.duplicate_waits()
+        again.cancel()
+        server.duplicate_waits(0)
+        server.turns()
+        last = client.future(_ACT, b"1", 1, attempt=3)
+        server.duplicate_waits()
+        effects.own.execute("SELECT pg_advisory_unlock(4711)")
+        assert read(last).response == b"did 1"
+    assert (server.runs, effects.count) == ([b"1"], 1)
+
+
+@pytest.mark.parametrize("cancels", [False, True])
+def test_a_cancelled_handler_may_have_left_a_thread(left: Any, cancels: bool) -> None:
+    """So the store is held until the process ends, as if it ran (§6, End)."""
+    server = left("memory:")
+    with RawClient(server.served.address) as client:
+        call = client.future(_ACT, b"1", 1)
+        server.runs_are(1)
+        if cancels:
+            call.cancel()
+            server.cancellations_are(1)
+            assert client.call(_ACT, b"1", 1, attempt=2).ok
+        server.release()
+        read_all = client.call(_ACT, b"2", 2)
+        assert read_all.ok
+    until(lambda: not server.dedup.statistics().running, "all have ended")
+    with capture_logs() as events:
+        server.loop.run(server.dedup.aclose())
+        release = server.dedup._release
+        until(lambda: release.done or events, "it is let go, or held")
+    assert release.done is not cancels
+    assert any(each["event"] == "kept_until_exit" for each in events) is cancels
