@@ -42,7 +42,7 @@ class PostgresDialect:
         """Return them as they are."""
         return value
 
-    def connect(self) -> Any:
+    def connect(self, within_s: float | None = None) -> Any:
         """Connect."""
         connection = psycopg.connect(self._conninfo)
         connection.execute("SET default_transaction_isolation = 'read committed'")
@@ -104,6 +104,9 @@ class PostgresDialect:
     def size_bytes(self, connection: Any, tables: Sequence[SqlTable]) -> int:
         """Return nothing: no one asks here."""
         return 0
+
+    def wait_at_most(self, connection: Any, limit_s: float) -> None:
+        """Nothing: what is measured here answers."""
 
     def end_holder(self, connection: Any, identity: tuple[int, int, bytes]) -> bool:
         """Return false: what is not committed does not show here."""

@@ -14,7 +14,7 @@ from lease_server._sessions import SessionRow
 from lease_server._storage import MemoryLeaseStorage
 from lease_server._tokens import Secret
 from rifl._stores.pending import Pending
-from rifl._stores.shared.backend import BackendError, WentBackwards
+from rifl._stores.shared.backend import TRIES_TAKE, BackendError, WentBackwards
 from rifl._stores.shared.requests import Claim, CountBeat, Ending, Finish, FinishUnclaimed, Found
 from rifl.core._serving.later import Later
 
@@ -97,6 +97,8 @@ class StoreServer:
 class StoreBackend:
     """One replica's way to the store: ``Backend``, whose requests are events."""
 
+    longest_s = TRIES_TAKE * _TIMEOUT_S
+
     def __init__(self, process: Process, store: StoreServer) -> None:
         self.process = process
         self._store = store
@@ -105,7 +107,7 @@ class StoreBackend:
         self.woken: Callable[[bytes], None]
         self._resubscribed: Callable[[], None]
 
-    def ask(self, request: Any) -> Any:
+    def ask(self, request: Any, within_s: float | None = None) -> Any:
         """Carry out a request at once, where the product blocks."""
         self.reach(POINTS.get(type(request), Point.OTHER_REQUEST))
         return self._store.carry_out(self._data, request)

@@ -62,7 +62,7 @@ class MySqlDialect:
         """Return bytes as a driver is given them."""
         return value.hex()
 
-    def connect(self) -> Any:
+    def connect(self, within_s: float | None = None) -> Any:
         """Connect, with all that our statements need set."""
         address, limit_s = self.address, self.timeout_s + _GRACE_S
         ssl: dict[str, Any] = {
@@ -83,7 +83,7 @@ class MySqlDialect:
             database=address.database,
             charset="utf8mb4",
             autocommit=False,
-            connect_timeout=max(1, round(address.timeout_s)),
+            connect_timeout=max(1, round(within_s or address.timeout_s)),
             read_timeout=limit_s,
             write_timeout=limit_s,
             **ssl,
@@ -202,6 +202,11 @@ class MySqlDialect:
             *wanted,
         )
         return int(found or 0)
+
+    def wait_at_most(self, connection: Any, limit_s: float) -> None:
+        """Wait for replies for so long, and as the connection does at its server's limits."""
+        # As PyMySQL reads it before each reply.
+        connection._read_timeout = limit_s + _GRACE_S
 
     def end_holder(self, connection: Any, identity: tuple[int, int, bytes]) -> bool:
         """End the session whose open transaction has recorded a call: that shows uncommitted."""

@@ -19,7 +19,7 @@ from rifl._stores.postgres.continuity import Continuity
 from rifl._stores.postgres.history import stop
 from rifl._stores.postgres.request_statements import Packed, RequestStatements, read_reply
 from rifl._stores.postgres.statements import Statement
-from rifl._stores.shared.backend import BackendError, NotCarriedOut
+from rifl._stores.shared.backend import TRIES_TAKE, BackendError, NotCarriedOut, patience
 from rifl._stores.shared.requests import Claim, CountBeat
 from rifl._stores.shared.stalls import Stalls
 
@@ -49,6 +49,7 @@ class PostgresBackend:
         self.durable = address.durability is Durability.REQUIRE
         self.statements = RequestStatements(address.schema, store_id)
         self.continuity = Continuity(address, history)
+        self.longest_s = TRIES_TAKE * address.timeout_s
         self._address = address
         self._noted_copied: bool | None = None
         self._stalls = Stalls()
@@ -58,9 +59,9 @@ class PostgresBackend:
 
     # -- Backend ------------------------------------------------------------------------
 
-    def ask(self, request: Any) -> Any:
+    def ask(self, request: Any, within_s: float | None = None) -> Any:
         """Carry out a request, blocking."""
-        return self._read(request, self.rows(*self._pack(request)))
+        return self._read(request, self.rows(*self._pack(request), within_s))
 
     async def ask_async(self, request: Any) -> Any:
         """Carry out a request on the running event loop."""
@@ -164,16 +165,22 @@ class PostgresBackend:
 
     # -- statements ---------------------------------------------------------------------
 
-    def rows(self, statement: bytes | Statement, arguments: tuple[Any, ...]) -> list[Any]:
+    def rows(
+        self,
+        statement: bytes | Statement,
+        arguments: tuple[Any, ...],
+        within_s: float | None = None,
+    ) -> list[Any]:
         """Carry out one statement, blocking; raises ``BackendError``.
 
-        It is repeated if the connection was lost: repeating must be harmless.
+        It is repeated if the connection was lost: repeating must be harmless. ``within_s``: see
+        ``patience``, for a connection and for the answer.
         """
         self.continuity.check()
         pool = self.pools.blocking
         try:
             try:
-                return self._fetch(pool, statement, arguments)
+                return self._fetch(pool, statement, arguments, within_s)
             except psycopg.errors.LockNotAvailable as error:
                 # The first time it was sent: nothing is left of it.
                 raise self._locked(statement, arguments) from error
@@ -182,7 +189,7 @@ class PostgresBackend:
                     raise
                 pool.check()
                 try:
-                    return self._fetch(pool, statement, arguments)
+                    return self._fetch(pool, statement, arguments, within_s)
                 except NotCarriedOut as refused:
                     # This speaks of the second try; the first may have been carried out.
                     raise BackendError(str(refused)) from refused
@@ -194,9 +201,13 @@ class PostgresBackend:
         pool: psycopg_pool.ConnectionPool[Any],
         statement: bytes | Statement,
         arguments: tuple[Any, ...],
+        within_s: float | None,
     ) -> list[Any]:
         # As pool.connection() does, but for the end of a transaction: there is none.
-        connection = pool.getconn()
+        connection = pool.getconn(None if within_s is None else patience(within_s, pool.timeout))
+        usual_s = connection.limit_s
+        if within_s is not None:
+            connection.limit_s = patience(within_s, usual_s)
         try:
             self._admit((statement, arguments))
             if isinstance(statement, Statement):
@@ -207,6 +218,7 @@ class PostgresBackend:
             connection.close()
             raise
         finally:
+            connection.limit_s = usual_s
             pool.putconn(connection)
 
     async def _fetch_async(

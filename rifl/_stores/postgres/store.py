@@ -37,7 +37,7 @@ from rifl._stores.postgres.transaction import write_record, write_record_async
 from rifl._stores.rows import RowCall
 from rifl._stores.shared.attempts import SharedAttempt, of_shared
 from rifl._stores.shared.requests import Written
-from rifl._stores.shared.store import LATE_AFTER, SharedStore
+from rifl._stores.shared.store import SharedStore
 from rifl._stores.shared.transactions import FencedTransactions, FinishOf
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.later import Later
@@ -282,7 +282,7 @@ class PostgresStore(SharedStore):
             beat_s=address.beat_s,
             dead_after_s=address.dead_after_s,
             codec=codec,
-            late_after_s=LATE_AFTER * address.timeout_s,
+            late_after_s=self._postgres.longest_s,
         )
         finish_of = self._settlement.finish_of
         teller = Teller(self._clock, self._observe)

@@ -22,7 +22,7 @@ from rifl._stores.redis.packed_connection import AioPackedConnection, PackedConn
 from rifl._stores.redis.script_calls import Sent, rounds, steps_of
 from rifl._stores.redis.scripts import ENDS, EXPIRE
 from rifl._stores.redis.store_address import RedisStoreAddress
-from rifl._stores.shared.backend import BackendError, Undurable, WentBackwards
+from rifl._stores.shared.backend import TRIES_TAKE, BackendError, Undurable, WentBackwards
 from rifl._stores.shared.requests import Claim, Finish, FinishUnclaimed, MoveRows
 from rifl.core._serving.namespace import is_namespace
 
@@ -162,6 +162,7 @@ class RedisBackend:
         self.store_id = store_id
         self.clients = clients
         self.clustered = address.clustered
+        self.longest_s = TRIES_TAKE * address.timeout_s
         self._address = address
         self._namespace = address.namespace
         self._global = f"{address.namespace}:{{store}}:"
@@ -183,10 +184,10 @@ class RedisBackend:
 
     # -- Backend ------------------------------------------------------------------------
 
-    def ask(self, request: Any) -> Any:
+    def ask(self, request: Any, within_s: float | None = None) -> Any:
         """Carry out a request, blocking."""
         if isinstance(request, _TOGETHER) and not self.clustered:
-            return self._together.ask(request)
+            return self._together.ask(request, within_s)
         return self._ask(request)
 
     async def ask_async(self, request: Any) -> Any:
@@ -212,14 +213,16 @@ class RedisBackend:
 
         return _OfLoop(AioRequestCombiner(ask_alone, ask_together), line)
 
-    def _ask_alone(self, request: Any) -> Any:
+    def _ask_alone(self, request: Any, within_s: float | None) -> Any:
         if self._line is None:
             return self._ask(request)
+        self._line.within_s = within_s
         return self._ask(request, self._run_on_line)
 
-    def _ask_together(self, requests: Sequence[Any]) -> list[Any]:
+    def _ask_together(self, requests: Sequence[Any], within_s: float | None) -> list[Any]:
         if self._line is None:
             return self.ask_all(requests)
+        self._line.within_s = within_s
         return self._all(requests, self._exchange)
 
     def _run_on_line(

@@ -13,10 +13,12 @@ import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from rifl._stores.shared.backend import BackendError
+from rifl._stores.shared.backend import BackendError, NotCarriedOut, patience
 
 # As long as a pipeline of so many takes, others wait.
 _MOST = 64
+# A longer wait than any turn takes, and no longer one than a lock can wait.
+_MOST_S = 3600.0
 
 
 class _Waiting:
@@ -36,7 +38,9 @@ class RequestCombiner:
     """For threads. ``ask`` carries out one request, ``ask_all`` many; see ``Backend``."""
 
     def __init__(
-        self, ask: Callable[[Any], Any], ask_all: Callable[[Sequence[Any]], list[Any]]
+        self,
+        ask: Callable[[Any, float | None], Any],
+        ask_all: Callable[[Sequence[Any], float | None], list[Any]],
     ) -> None:
         self._one = ask
         self._all = ask_all
@@ -44,8 +48,12 @@ class RequestCombiner:
         self._taken = False
         self._waiting: list[_Waiting] = []
 
-    def ask(self, request: Any) -> Any:
-        """Carry out a request, blocking; raises ``BackendError``."""
+    def ask(self, request: Any, within_s: float | None = None) -> Any:
+        """Carry out a request, blocking; raises ``BackendError``.
+
+        ``within_s``: how long to wait for others' requests, then nothing was carried out; and
+        for the reply (see ``patience``).
+        """
         with self._lock:
             mine = None
             if self._taken:
@@ -54,22 +62,32 @@ class RequestCombiner:
             self._taken = True
         if mine is None:
             try:
-                return self._one(request)
+                return self._one(request, within_s)
             finally:
                 self._pass_on()
-        mine.woken.acquire()
+        if not mine.woken.acquire(timeout=_turn_s(within_s)):
+            self._give_up(mine)
         if mine.batch is not None:
-            self._carry(mine.batch)
+            self._carry(mine.batch, within_s)
         if isinstance(mine.reply, BackendError):
             # One error may be that of many: each has a traceback of its own.
             raise type(mine.reply)(*mine.reply.args) from mine.reply
         return mine.reply
 
-    def _carry(self, batch: list[_Waiting]) -> None:
+    def _give_up(self, mine: _Waiting) -> None:
+        """Wait no longer, but for who has to carry others' requests; raises ``BackendError``."""
+        with self._lock:
+            if mine in self._waiting:
+                self._waiting.remove(mine)
+                raise NotCarriedOut("the call's time was over before the store was asked")
+            if mine.batch is None and not mine.woken.acquire(blocking=False):
+                raise BackendError("the store did not reply in the call's time")
+
+    def _carry(self, batch: list[_Waiting], within_s: float | None) -> None:
         replies: list[Any] = [BackendError("the sender of the request was interrupted")]
         replies *= len(batch)
         try:
-            replies = self._all([each.request for each in batch])
+            replies = self._all([each.request for each in batch], within_s)
         finally:
             self._pass_on()
             for each, reply in zip(batch, replies, strict=True):
@@ -83,8 +101,13 @@ class RequestCombiner:
                 self._taken = False
                 return
             batch, self._waiting = self._waiting[:_MOST], self._waiting[_MOST:]
-        batch[0].batch = batch
+            batch[0].batch = batch
         batch[0].woken.release()
+
+
+def _turn_s(within_s: float | None) -> float:
+    # As for a reply: what ran after its call's time is to be recorded all the same.
+    return -1 if within_s is None else patience(within_s, _MOST_S)
 
 
 class AioRequestCombiner:

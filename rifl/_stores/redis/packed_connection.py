@@ -8,6 +8,7 @@ connection is fit for use, on packing some twenty arguments, on counting. Those 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import threading
 from itertools import chain
@@ -16,6 +17,7 @@ from typing import Any
 import redis
 
 from rifl._stores.redis.script_calls import Sent
+from rifl._stores.shared.backend import patience
 from rifl.core._shared.invariant import invariant
 
 _HEAD = b"*%d\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n"
@@ -49,6 +51,9 @@ class PackedConnection:
 
     def __init__(self, pool: Any) -> None:
         self._pool = pool
+        # How long the caller may wait for replies (see ``patience``); and what was set.
+        self.within_s: float | None = None
+        self._most_s = self._limit_s = pool.connection_kwargs.get("socket_timeout", math.inf)
         self._pid = 0
         self._connection: Any = None
         self._turn = threading.Lock()
@@ -59,6 +64,8 @@ class PackedConnection:
         invariant(self._turn.acquire(blocking=False), "two callers on one line")
         try:
             connection, data = self._made(), packed(sent)
+            if self._limit_s != self._most_s or self.within_s is not None:
+                self._limit(connection)
 
             def once() -> list[Any]:
                 if not self._read:
@@ -76,6 +83,15 @@ class PackedConnection:
         finally:
             self._turn.release()
 
+    def _limit(self, connection: Any) -> None:
+        """Have the connection wait for as long as the caller may, also while it is made anew."""
+        limit_s = patience(self.within_s, self._most_s)
+        if limit_s != self._limit_s:
+            self._limit_s = limit_s
+            connection.socket_timeout = connection.socket_connect_timeout = limit_s
+            if connection.is_connected:
+                connection._sock.settimeout(limit_s)
+
     def close(self) -> None:
         """Let the connection go."""
         if self._connection is not None and self._pid == os.getpid():
@@ -86,6 +102,7 @@ class PackedConnection:
             # Not the parent's, if this process was forked.
             self._connection = self._pool.connection_class(**self._pool.connection_kwargs)
             self._pid, self._read = os.getpid(), True
+            self._limit_s = self._most_s
         return self._connection
 
 

@@ -13,7 +13,7 @@ from rifl._stores.redis.opening import open_backend
 from rifl._stores.redis.store_address import RedisStoreAddress
 from rifl._stores.redis.transaction import write_record, write_record_async
 from rifl._stores.shared.requests import Finish, MoveInside, RecordUnclaimed, Written
-from rifl._stores.shared.store import LATE_AFTER, SharedStore
+from rifl._stores.shared.store import SharedStore
 from rifl._stores.shared.transactions import FencedTransactions, FinishOf
 from rifl.core._serving.unclaimed import BY_RECORD
 from rifl.core._shared.invariant import InvariantViolated
@@ -69,7 +69,7 @@ class RedisStore(SharedStore):
             beat_s=address.beat_s,
             dead_after_s=address.dead_after_s,
             codec=codec,
-            late_after_s=LATE_AFTER * address.timeout_s + (_CLOCKS_S if address.clustered else 0),
+            late_after_s=self._redis.longest_s + (_CLOCKS_S if address.clustered else 0),
         )
         self.transactions = RedisTransactions(
             self._redis, self._settlement.finish_of, self._unclaimed_runs.always

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -25,14 +26,37 @@ class WentBackwards(BackendError):
     """The store has lost what it acknowledged: it must not be served from."""
 
 
+# A server that works has replied by then: no connection is broken for a call's last moment, and
+# the record of a call that took longer than it had is written.
+_LEAST_S = 1.0
+
+
+# How often a request waits for as long as the store's limit says at most: for its turn or a
+# connection, to connect, for a reply, and once more.
+TRIES_TAKE = 4
+
+
+def patience(within_s: float | None, limit_s: float) -> float:
+    """Return how long to wait for a reply, in whole seconds below the store's own limit."""
+    if within_s is None or within_s >= limit_s:
+        return limit_s
+    return min(limit_s, max(_LEAST_S, math.ceil(within_s)))
+
+
 class Backend(Protocol):
     """Carries out requests, each one atomic step. Safe in any thread.
 
-    A request that is carried out twice because its reply was lost is harmless.
+    A request that is carried out twice because its reply was lost is harmless. ``longest_s``:
+    no request waits longer, with all its tries.
     """
 
-    def ask(self, request: Any) -> Any:
-        """Carry out a request, blocking; raises ``BackendError`` and nothing else."""
+    longest_s: float
+
+    def ask(self, request: Any, within_s: float | None = None) -> Any:
+        """Carry out a request, blocking; raises ``BackendError`` and nothing else.
+
+        ``within_s``: how long a reply is of use. See ``patience``.
+        """
 
     async def ask_async(self, request: Any) -> Any:
         """The same on the running event loop."""

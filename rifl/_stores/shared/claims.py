@@ -145,6 +145,9 @@ class Claims:
         asked, claimed, doubts = False, False, 0
         request = wanted
         try:
+            if not self._refusing.serving and (absence := self._refusing.absence):
+                # At once, so that the client can go elsewhere: only the heartbeat tries.
+                raise self._not_claimed(attempt, f"the store cannot be reached: {absence}")
             if self._heartbeat.crowded():
                 raise self._not_claimed(attempt, "the store has not answered too many claims")
             while True:

@@ -71,6 +71,11 @@ class Refusing:
         return self._draining or bool(self._weak)
 
     @property
+    def absence(self) -> str:
+        """Why the store cannot be reached, as the last heartbeat found; empty if it can."""
+        return "" if self._stopped else self._away
+
+    @property
     def weakness(self) -> str:
         """Why the store may forget what it acknowledges; empty if it may not."""
         return self._weak

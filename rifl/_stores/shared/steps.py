@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from rifl._stores.shared.backend import Backend, BackendError
@@ -28,12 +28,23 @@ class Steps(Later):
 
     def wait(self) -> Any:
         """Carry the rule out, blocking; returns or raises what it does."""
+        return self._wait(self._backend.ask)
+
+    def wait_for_call(self, remaining_s: Callable[[], float | None]) -> Any:
+        """Do the same, and wait for no reply for longer than the call has: it is lost then."""
+        left_s = remaining_s()
+        if left_s is None or left_s > self._backend.longest_s:
+            return self._wait(self._backend.ask)
+        ask = self._backend.ask
+        return self._wait(lambda request: ask(request, remaining_s()))
+
+    def _wait(self, ask: Callable[[Any], Any]) -> Any:
         send, argument = self._rule.send, None
         try:
             while True:
                 request = send(argument)
                 try:
-                    send, argument = self._rule.send, self._backend.ask(request)
+                    send, argument = self._rule.send, ask(request)
                 except BackendError as error:
                     send, argument = self._rule.throw, error
         except StopIteration as stop:

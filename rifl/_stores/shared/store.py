@@ -115,9 +115,6 @@ class SharedRows:
 
 
 _log = get_logger("rifl.store")
-# After how many times the longest that one step of a claim takes it is too late for the claim: a
-# free connection, connecting, a reply, and once more.
-LATE_AFTER = 4
 # Bounds how long a sweep takes.
 _KEYS_PER_SWEEP = 10_000
 # How old what observers are told of the whole store may be.
@@ -428,6 +425,8 @@ class SharedStore:
         elif isinstance(error, Undurable):
             # Until a beat came through, and its settings were looked at again.
             self._refusing.weak(str(error))
+            # It was reached.
+            self._refusing.away("")
         else:
             self._refusing.away("" if error is None else str(error))
 

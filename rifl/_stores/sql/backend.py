@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from _rifl_ground.log import get_logger
 from _rifl_ground.threads import in_thread
-from rifl._stores.shared.backend import BackendError, NotCarriedOut
+from rifl._stores.shared.backend import TRIES_TAKE, BackendError, NotCarriedOut, patience
 from rifl._stores.shared.requests import (
     Abandon,
     Claim,
@@ -59,6 +60,7 @@ class SqlBackend:
 
     def __init__(self, dialect: Dialect, prepared: StoreNotes) -> None:
         self.dialect = dialect
+        self.longest_s = TRIES_TAKE * dialect.timeout_s
         self.store_id = prepared.store_id
         self.place = dialect.place
         self.continuity = SqlContinuity(dialect, prepared.history)
@@ -70,13 +72,13 @@ class SqlBackend:
 
     # -- Backend ------------------------------------------------------------------------
 
-    def ask(self, request: Any) -> Any:
+    def ask(self, request: Any, within_s: float | None = None) -> Any:
         """Carry out a request, blocking."""
         self._admit(request)
         tries = 2 if isinstance(request, Claim) and request.take_over else 1
         while True:
             try:
-                reply = self._asked(request)
+                reply = self._asked(request, within_s)
                 break
             except HeldByHandler as held:
                 tries -= 1
@@ -163,20 +165,28 @@ class SqlBackend:
 
     # -- transactions -------------------------------------------------------------------
 
-    def transact(self, work: Callable[[SqlSession], _T], *, repeats: bool = True) -> _T:
+    def transact(
+        self,
+        work: Callable[[SqlSession], _T],
+        *,
+        repeats: bool = True,
+        within_s: float | None = None,
+    ) -> _T:
         """Carry out a transaction, blocking; raises ``BackendError``, and what ``work`` raises.
 
         It begins anew where it was rolled back for another's sake, and if the connection was
         lost; also where the answer to its COMMIT was, if it ``repeats``: that must be harmless.
+        ``within_s``: see ``patience``, for a free connection and for each reply but the COMMIT's.
         """
         pause, lost, doubted = RetryPause(0.1), False, False
         for last in [False] * (_TRIES - 1) + [True]:
             committing = False
             self.continuity.check()
             try:
-                with self.pool.session() as session:
+                with self.pool.session(within_s) as session:
                     self.continuity.check()
-                    done = work(session)
+                    with self._bounded(session, within_s):
+                        done = work(session)
                     committing = True
                     session.connection.commit()
                     return done
@@ -201,6 +211,19 @@ class SqlBackend:
             pause.wait()
         raise AssertionError("the last try raises, or returns")
 
+    @contextlib.contextmanager
+    def _bounded(self, session: SqlSession, within_s: float | None) -> Iterator[None]:
+        """Have the block's replies be waited for no longer than that; a COMMIT is none of them."""
+        if within_s is None:
+            yield
+            return
+        limit_s = self.dialect.timeout_s
+        self.dialect.wait_at_most(session.connection, patience(within_s, limit_s))
+        try:
+            yield
+        finally:
+            self.dialect.wait_at_most(session.connection, limit_s)
+
     def _failed(self, error: Exception, how: Failure, *, doubted: bool) -> BackendError:
         if how is Failure.LOCKED:
             return BackendError(_LOCKED) if doubted else NotCarriedOut(_LOCKED)
@@ -208,10 +231,12 @@ class SqlBackend:
 
     # -- requests -----------------------------------------------------------------------
 
-    def _asked(self, request: Any) -> Any:
+    def _asked(self, request: Any, within_s: float | None) -> Any:
         try:
             reply = self.transact(
-                lambda sql: self._carry(sql, request), repeats=not isinstance(request, MoveRows)
+                lambda sql: self._carry(sql, request),
+                repeats=not isinstance(request, MoveRows),
+                within_s=within_s,
             )
         except NotMoved:
             return False

@@ -81,9 +81,10 @@ class Dialect(Protocol):
     def bytes_argument(self, value: bytes) -> Any:
         """Return bytes as a driver is given them for ``bytes_parameter``."""
 
-    def connect(self) -> Any:
+    def connect(self, within_s: float | None = None) -> Any:
         """Connect, with all that our statements need set; a DB-API connection, not autocommit.
 
+        ``within_s``: how long the server may take to greet; None: ``timeout_s``.
         It is READ COMMITTED, and a statement waits for a lock for a part of ``timeout_s``.
         """
 
@@ -110,6 +111,9 @@ class Dialect(Protocol):
 
     def size_bytes(self, connection: Any, tables: Sequence[SqlTable]) -> int:
         """Return about how much the tables take."""
+
+    def wait_at_most(self, connection: Any, limit_s: float) -> None:
+        """Give up a reply on this connection after so long, and a grace beyond the server's own."""
 
     def end_holder(self, connection: Any, identity: tuple[int, int, bytes]) -> bool:
         """End the session whose open transaction has recorded a call; false if it cannot."""

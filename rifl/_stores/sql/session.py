@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rifl._stores.shared.backend import NotCarriedOut
+from rifl._stores.shared.backend import NotCarriedOut, patience
 from rifl._stores.sql.dialect import Dialect
 
 
@@ -83,15 +83,16 @@ class Pool:
         self._closed = False
 
     @contextlib.contextmanager
-    def session(self) -> Iterator[SqlSession]:
+    def session(self, within_s: float | None = None) -> Iterator[SqlSession]:
         """Lend a connection; what a block that raises has left open is rolled back.
 
-        Raises ``NotCarriedOut`` if none is free in time, and the driver's errors.
+        Raises ``NotCarriedOut`` if none is free in time (``patience``), and the driver's errors.
         """
-        if not self._room.acquire(timeout=self._dialect.timeout_s):
-            raise NotCarriedOut(f"no connection was free in {self._dialect.timeout_s:g} s")
+        timeout_s = patience(within_s, self._dialect.timeout_s)
+        if not self._room.acquire(timeout=timeout_s):
+            raise NotCarriedOut(f"no connection was free in {timeout_s:g} s")
         try:
-            session = self._idle.pop() if self._idle else self._new()
+            session = self._idle.pop() if self._idle else self._new(timeout_s)
             usable = True
             try:
                 yield session
@@ -106,8 +107,8 @@ class Pool:
         finally:
             self._room.release()
 
-    def _new(self) -> SqlSession:
-        session = SqlSession(self._dialect, self._dialect.connect())
+    def _new(self, timeout_s: float) -> SqlSession:
+        session = SqlSession(self._dialect, self._dialect.connect(timeout_s))
         try:
             self._greet(session)
             session.connection.rollback()

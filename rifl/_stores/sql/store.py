@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rifl._stores.codec import RecordCodec
 from rifl._stores.shared.replicas import BEAT_S, DEAD_AFTER_S
-from rifl._stores.shared.store import LATE_AFTER, SharedStore
+from rifl._stores.shared.store import SharedStore
 from rifl._stores.sql.dialect import Dialect
 from rifl._stores.sql.lease_storage import SqlLeaseStorage
 from rifl._stores.sql.opening import open_backend
@@ -34,5 +34,5 @@ class SqlStore(SharedStore):
             beat_s=beat_s,
             dead_after_s=dead_after_s,
             codec=(codec or RecordCodec()).bounded(dialect.max_record_bytes),
-            late_after_s=LATE_AFTER * dialect.timeout_s,
+            late_after_s=self._sql.longest_s,
         )

@@ -252,7 +252,9 @@ def test_a_connection_lost_anywhere_loses_and_doubles_nothing(
     shared_mariadb, prefix, proxy, word, forward
 ):
     """Rolled back and begun anew, or, at COMMIT, asked for again: one run, one answer (§6)."""
-    url = shared_mariadb.url(proxy.address, prefix=prefix, **FAST)
+    # A beat would lose its connection in place of a call.
+    rare = {"beat_s": 60, "dead_after_s": 600}
+    url = shared_mariadb.url(proxy.address, prefix=prefix, **{**FAST, **rare})
     with closing(Replica(url)) as one:
         client, runs, dropped = one.client(), [], []
 

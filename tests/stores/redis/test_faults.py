@@ -72,6 +72,7 @@ def test_a_full_redis_refuses_what_is_new_and_records_what_ran(own_server):
         assert refused.value.outcome is Outcome.NOT_EXECUTED
         one.finish(attempt)
         redis.config_set("maxmemory", 0)
+    _reached_again(one)
     assert one.claim(call(client, 1)).record == FIRST
     assert one.claim(call(client, 2)).verdict is Verdict.NEW
     one.close()
@@ -150,6 +151,11 @@ def test_a_crash_of_redis_loses_nothing_acknowledged(own_server):
     one.close()
 
 
+def _reached_again(replica):
+    """Wait until no heartbeat fails for want of a server: calls are refused at once till then."""
+    until(lambda: not replica.store._refusing.absence, "the server is reached again")
+
+
 def test_a_redis_that_restarted_empty_is_not_served_from(own_server):
     """An empty store is another store: old replicas stop, for good (DESIGN §6)."""
     one = Replica(own_server.url(**FAST))
@@ -159,6 +165,7 @@ def test_a_redis_that_restarted_empty_is_not_served_from(own_server):
     (own_server.directory / "appendonly.aof").unlink(missing_ok=True)
     shutil.rmtree(own_server.directory / "appendonlydir", ignore_errors=True)
     own_server.start()
+    _reached_again(one)
     with pytest.raises(StoreUnavailable, match="lost what it acknowledged"):
         one.claim(call(client, 1), IDEMPOTENT)
     anew = Replica(own_server.url(**FAST))
@@ -214,6 +221,7 @@ def test_a_stale_redis_stops_every_replica(own_server):
     put_back = _copy(own_server)
     one.finish(one.begin(call(client, 1), IDEMPOTENT))
     put_back()
+    _reached_again(one)
     with pytest.raises(StoreUnavailable, match="lost what it acknowledged"):
         one.claim(call(client, 1), IDEMPOTENT)
     with pytest.raises(StoreUnavailable, match="lost what it acknowledged"):

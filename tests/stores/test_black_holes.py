@@ -1,0 +1,121 @@
+"""A shared store that answers nothing, through a real Toxiproxy: who is refused, and when."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rifl
+from chaos.run.toxiproxy import Link, Toxiproxy
+from rifl._stores.shared.requests import Claim
+from tests.helpers.raw import RawClient, Reply, read
+from tests.helpers.servers import generic, serve
+from tests.stores.redis.servers import until
+
+_NUMBERS = itertools.count()
+METHOD = "/p.S/Pay"
+_THREADS = 2
+_REFUSED = ("UNAVAILABLE", "STORE_UNAVAILABLE", "not-executed")
+
+
+class Hole:
+    """The path to a store's server, that swallows all that is sent when it is ``dark``."""
+
+    def __init__(self, link: Link, url: Callable[..., str]) -> None:
+        self._link = link
+        self.url = url
+        self._toxics: list[str] = []
+
+    def darken(self) -> None:
+        """Let nothing through, and close nothing."""
+        for stream in ("upstream", "downstream"):
+            self._toxics.append(self._link.poison("timeout", stream, {"timeout": 0}))
+
+    def lighten(self) -> None:
+        """Let it through again; what was on its way is lost."""
+        self._link.cut()
+        for each in self._toxics:
+            self._link.cure(each)
+        self._link.mend()
+
+
+@pytest.fixture(params=["redis", "postgresql", "mariadb"])
+def hole(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Hole]:
+    name = f"hole{next(_NUMBERS)}"
+    if request.param == "redis":
+        server, place = request.getfixturevalue("shared_redis"), {"namespace": name}
+    elif request.param == "postgresql":
+        server, place = request.getfixturevalue("shared_postgres"), {"schema": name}
+    else:
+        server, place = request.getfixturevalue("shared_mariadb"), {"prefix": f"{name}_"}
+    with Toxiproxy(tmp_path) as proxy:
+        link = proxy.link("store", server.port)
+
+        def url(**options: Any) -> str:
+            made: str = server.url(**place, **options)
+            assert str(server.port) in made
+            return made.replace(f":{server.port}", f":{link.port}")
+
+        yield Hole(link, url)
+
+
+def _answer(request: bytes, _: Any) -> bytes:
+    return request
+
+
+@contextmanager
+def _served(url: str) -> Iterator[tuple[Any, RawClient]]:
+    """Serve by a small pool; a client that was answered once."""
+    with (
+        rifl.Deduplicator(url, drain_s=0.0) as dedup,
+        serve("sync", [generic("p.S", {"Pay": _answer})], dedup=dedup, threads=_THREADS) as served,
+        RawClient(served.address) as client,
+    ):
+        assert client.call(METHOD, b"", seq=1).ok
+        yield dedup, client
+
+
+def _at_once(client: RawClient, seqs: range, timeout: float) -> list[Reply]:
+    begun = [client.future(METHOD, b"", seq=seq, first=1, timeout=timeout) for seq in seqs]
+    return [read(each) for each in begun]
+
+
+def test_calls_are_refused_at_once_while_the_heartbeat_fails(hole: Hole) -> None:
+    """One alone, and many: the store is not asked, and no call ends as its deadline (§6)."""
+    with _served(hole.url(timeout_s=1, beat_s=0.1, dead_after_s=60)) as (dedup, client):
+        store = dedup._store
+        hole.darken()
+        until(lambda: store._refusing.absence, "a heartbeat fails")
+        asked, ask = [], store._backend.ask
+
+        def asking(request: Any, *within_s: Any) -> Any:
+            asked.append(type(request))
+            return ask(request, *within_s)
+
+        store._backend.ask = asking
+        assert client.call(METHOD, b"", seq=2, first=1).refusal == _REFUSED
+        # Each would have held one of two threads for a second.
+        replies = _at_once(client, range(3, 43), timeout=10.0)
+        assert [reply.refusal for reply in replies] == [_REFUSED] * 40
+        assert Claim not in asked
+        hole.lighten()
+        until(lambda: client.call(METHOD, b"", seq=2, first=1).ok, "the heartbeat is the probe", 60)
+        assert _at_once(client, range(3, 43), timeout=20.0)[-1].ok
+
+
+def test_a_call_waits_for_the_store_no_longer_than_it_has(hole: Hole) -> None:
+    """A thread is free again when its caller has left; what was claimed is taken back (§6)."""
+    # No heartbeat ends before: the store's own limit is far.
+    with _served(hole.url(timeout_s=90, beat_s=1, dead_after_s=600)) as (dedup, client):
+        hole.darken()
+        replies = _at_once(client, range(2, 8), timeout=1.0)
+        assert not [reply for reply in replies if reply.ok]
+        until(lambda: not dedup._store._attempts.handling(), "the threads are free", 45)
+        assert not dedup._store._refusing.absence
+        hole.lighten()
+        until(lambda: _at_once(client, range(8, 9), 2.0)[0].ok, "calls are taken", 45)
