@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from lease_server._holders import name_of
 from rifl.core._serving.answer import LARGE_BYTES
@@ -16,15 +17,26 @@ from rifl.core._serving.later import Later
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import WindowExceeded
 
+# From this part of all on a caller adds within its share only, and from the next one on only who
+# has none: the rest is for newcomers.
+_CROWDED, _RESERVED = 3 / 4, 7 / 8
+
+
+class _Answer(NamedTuple):
+    bytes: int
+    method: str
+
 
 class _OfClient:
-    __slots__ = ("bytes", "holder", "sizes")
+    __slots__ = ("answers", "bytes", "heard_at", "holder")
 
     def __init__(self, holder: bytes) -> None:
         # Whom its lease counts for, wherever its calls come from.
         self.holder = holder
-        self.sizes: dict[int, int] = {}
+        self.answers: dict[int, _Answer] = {}
         self.bytes = 0
+        # When it made a call, or was asked about.
+        self.heard_at = -math.inf
 
 
 class _OfSource:
@@ -42,6 +54,9 @@ class HeldAnswers:
     A client's count for the holder of its lease, and go when its header acknowledges them, or
     when it is dropped. A source's go with their retention. Thread-safe; nothing is counted, and
     no lock is taken, while all answers of sequenced calls are small.
+
+    A call whose method has no large answer that is counted adds none, as far as is known: it is
+    bounded by what its own client and caller have, and not by what others have.
     """
 
     def __init__(
@@ -58,8 +73,9 @@ class HeldAnswers:
         self._lock = threading.Lock()
         self._clients: dict[int, _OfClient] = {}
         self._sources: dict[str, _OfSource] = {}
-        # Of holders, but the one that is not known.
+        # Of holders, those that are not known as one of them; and how many of each method.
         self._held_by: dict[bytes, int] = {}
+        self._of_method: Counter[str] = Counter()
         self._total = 0
         self.bound(bounds or Bounds(), key_bounds or KeyBounds(), holder)
 
@@ -100,19 +116,32 @@ class HeldAnswers:
                         f"yours: the client has {held.bytes} bytes of answers that it has not "
                         f"acknowledged, and may have {bounds.max_answer_bytes} (max_answer_bytes)"
                     )
-            of_one = self._held_by.get(holder, 0)
-            if 0 < bounds.caller_answer_bytes <= of_one:
+            self._admit_caller(holder, small=not self._of_method[call.method])
+
+    def _admit_caller(self, holder: bytes, *, small: bool) -> None:
+        bounds, of_one = self._bounds, self._held_by.get(holder, 0)
+        most, share = bounds.max_total_answer_bytes, bounds.caller_answer_bytes
+        if holder and 0 < share <= of_one:
+            raise WindowExceeded(
+                f"yours: clients of {name_of(holder)} have {of_one} bytes of answers that they "
+                f"have not acknowledged, and one caller may have {share} "
+                "(max_answer_bytes_per_caller)"
+            )
+        if small:
+            return
+        if share and of_one and self._total >= _CROWDED * most:
+            fair = most // len(self._held_by)
+            if of_one >= fair:
                 raise WindowExceeded(
                     f"yours: clients of {name_of(holder)} have {of_one} bytes of answers that they "
-                    "have not acknowledged, and one caller may have "
-                    f"{bounds.caller_answer_bytes} (max_answer_bytes_per_caller)"
+                    f"have not acknowledged, and each caller's share is {fair}: most of "
+                    f"max_total_answer_bytes ({most}) is taken"
                 )
-            if self._total >= bounds.max_total_answer_bytes:
-                raise WindowExceeded(
-                    f"others': all clients have {self._total} bytes of answers that they have not "
-                    f"acknowledged, and may have {bounds.max_total_answer_bytes} "
-                    "(max_total_answer_bytes)"
-                )
+        if self._total >= (_RESERVED * most if share and of_one else most):
+            raise WindowExceeded(
+                f"others': all clients have {self._total} bytes of answers that they have not "
+                f"acknowledged, and may have {most} (max_total_answer_bytes)"
+            )
 
     def note(self, attempt: Attempt, size: int) -> None:
         """Note that an answer of so many bytes is kept."""
@@ -129,9 +158,10 @@ class HeldAnswers:
             held = self._clients.get(call.client_id)
             if held is None:
                 held = self._clients[call.client_id] = _OfClient(holder)
-            added = size - held.sizes.get(call.seq, 0)  # type: ignore[arg-type]  # it has no key
-            held.sizes[call.seq] = size  # type: ignore[index]
-            self._add(held, added)
+            self._forget(held, call.seq)  # type: ignore[arg-type]  # it has no key
+            held.answers[call.seq] = _Answer(size, call.method)  # type: ignore[index]
+            self._of_method[call.method] += 1
+            self._add(held, size)
 
     def acknowledged(self, call: Call) -> tuple[int, Sequence[tuple[int, int]]]:
         """Return what the call's header acknowledges: below a seq, and ranges above it."""
@@ -143,6 +173,7 @@ class HeldAnswers:
             self._clients.clear()
             self._sources.clear()
             self._held_by.clear()
+            self._of_method.clear()
             self._total, self.active = 0, False
 
     def drop(self, client_ids: Iterable[int]) -> None:
@@ -158,24 +189,32 @@ class HeldAnswers:
     ) -> None:
         for seq in [
             seq
-            for seq in held.sizes
+            for seq in held.answers
             if seq < first or any(low <= seq <= high for low, high in ranges)
         ]:
-            self._add(held, -held.sizes.pop(seq))
-        if not held.sizes:
+            self._forget(held, seq)
+        if not held.answers:
             self._drop(client_id)
+
+    def _forget(self, held: _OfClient, seq: int) -> None:
+        answer = held.answers.pop(seq, None)
+        if answer is None:
+            return
+        self._add(held, -answer.bytes)
+        self._of_method[answer.method] -= 1
+        if not self._of_method[answer.method]:
+            del self._of_method[answer.method]
 
     def _drop(self, client_id: int) -> None:
         held = self._clients.pop(client_id, None)
         if held is not None:
-            self._add(held, -held.bytes)
+            for seq in list(held.answers):
+                self._forget(held, seq)
         self.active = bool(self._clients or self._sources)
 
     def _add(self, held: _OfClient, size: int) -> None:
         held.bytes += size
         self._total += size
-        if not held.holder:
-            return
         left = self._held_by.get(held.holder, 0) + size
         if left:
             self._held_by[held.holder] = left

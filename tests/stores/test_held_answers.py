@@ -156,6 +156,7 @@ def make(clock: Clock) -> Callable[..., HeldAnswers]:
 
 def arrival(client_id: int, seq: int | None, first: int = 1, **more: Any) -> Attempt:
     call = Call(client_id, b"", seq, more.pop("key", None), first, more.pop("completed", ()))
+    call.method = more.pop("method", METHOD)
     call.source, call.peer = more.pop("source", ""), more.pop("peer", b"")
     return Attempt(None, call, rifl.MethodPolicy())  # type: ignore[arg-type]  # not looked at
 
@@ -289,6 +290,62 @@ def test_a_server_asks_the_store_whose_the_clients_of_others_are(url: str) -> No
 
 def _small(request: bytes, _: Any) -> bytes:
     return b""
+
+
+def _fill(held: HeldAnswers, clients: range, size: int, seq: int = 1) -> None:
+    for client_id in clients:
+        held.note(arrival(client_id, seq, method=METHOD), size)
+
+
+def test_when_most_is_taken_a_caller_adds_within_its_share_only(
+    make: Callable[..., HeldAnswers],
+) -> None:
+    """From three quarters on; newcomers, who are below theirs, until all is taken (§9)."""
+    held = make(of_one=60_000, holder=lambda client_id: b"%d" % (client_id // 10))
+    _fill(held, range(10, 15, 10), 50_000)
+    _fill(held, range(20, 31, 10), 20_000)
+    # Below three quarters of 150,000.
+    held.admit(arrival(11, 1, method=METHOD))
+    _fill(held, range(40, 51, 10), 17_000)
+    assert held.total == 124_000
+    # A fifth is each one's share.
+    with pytest.raises(WindowExceeded, match=r"^yours: clients of 1 have 50000 .* share is 30000"):
+        held.admit(arrival(11, 1, method=METHOD))
+    held.admit(arrival(21, 1, method=METHOD))
+    # From seven eighths on the rest is for who has none.
+    _fill(held, range(60, 61), 17_000)
+    with pytest.raises(WindowExceeded, match=r"^others': all clients have 141000 "):
+        held.admit(arrival(21, 1, method=METHOD))
+    held.admit(arrival(70, 1, method=METHOD))
+    _fill(held, range(80, 81), 17_000)
+    with pytest.raises(WindowExceeded, match=r"^others': "):
+        held.admit(arrival(70, 1, method=METHOD))
+    # With what is acknowledged there is room.
+    held.admit(arrival(10, 2, 2, method=METHOD))
+    held.admit(arrival(70, 1, method=METHOD))
+
+
+def test_calls_that_answer_little_are_not_refused_for_others_answers(
+    make: Callable[..., HeldAnswers],
+) -> None:
+    """A method without a large answer that is counted adds nothing to what is taken (§9)."""
+    held = make(of_one=100_000, holder=lambda client_id: b"%d" % client_id)
+    _fill(held, range(1, 3), 90_000)
+    held.admit(arrival(3, 1, method="/p.S/Small"))
+    held.note(arrival(3, 1, method="/p.S/Small"), 100)
+    held.admit(arrival(2, 2, method="/p.S/Small"))
+    for client_id in (2, 3):
+        with pytest.raises(WindowExceeded):
+            held.admit(arrival(client_id, 2, method=METHOD))
+    # Until it has one: it is counted as every other.
+    held.note(arrival(3, 2, method="/p.S/Small"), 20_000)
+    with pytest.raises(WindowExceeded):
+        held.admit(arrival(4, 1, method="/p.S/Small"))
+    held.drop([3])
+    held.admit(arrival(4, 1, method="/p.S/Small"))
+    _fill(held, range(1, 2), 20_000, seq=2)
+    with pytest.raises(WindowExceeded, match=r"^yours: "):
+        held.admit(arrival(1, 3, method="/p.S/Small"))
 
 
 def test_the_keys_of_an_address_count_for_their_retention(

@@ -14,8 +14,10 @@ from rifl.core._serving.later import Later
 from rifl.core._shared.errors import StoreUnavailable
 
 _MOST_HOLDERS = 65_536
-# So many clients are looked at with each beat, in turn.
-_LOOKED_AT = 500
+# With each beat so many clients have their turn, and of these so many are asked about that made
+# no call here for so long: what they acknowledged, or that they ended, is told elsewhere.
+_TURNS, _ASKED = 500, 100
+_SILENT_S = 2.0
 
 
 class SharedAnswers(HeldAnswers):
@@ -39,12 +41,14 @@ class SharedAnswers(HeldAnswers):
             return None
         if call.client_id not in self._holders:
             self._unknown.add(call.client_id)
+        self._heard_of(call.client_id)
         return Steps(self._backend, self._asking()) if self._unknown else None
 
     def note(self, attempt: Attempt, size: int) -> None:
         """Note that an answer of so many bytes is kept."""
         super().note(attempt, size)
         client_id = attempt.call.client_id
+        self._heard_of(client_id)
         if client_id in self._clients and client_id not in self._holders:
             self._unknown.add(client_id)
 
@@ -53,14 +57,26 @@ class SharedAnswers(HeldAnswers):
         if not self.active:
             return
         with self._lock:
-            looked_at = list(islice(self._clients, _LOOKED_AT))
-            for client_id in looked_at:
-                # Behind those that were not looked at.
-                self._clients[client_id] = self._clients.pop(client_id)
+            before, looked_at = self._clock() - _SILENT_S, list[int]()
+            for client_id in list(islice(self._clients, _TURNS)):
+                # Behind those that had no turn.
+                held = self._clients[client_id] = self._clients.pop(client_id)
+                if held.heard_at <= before:
+                    held.heard_at = self._clock()
+                    looked_at.append(client_id)
+                if len(looked_at) >= _ASKED:
+                    break
+        if not looked_at:
+            return
         found = self._backend.ask_all([LookAtClient(client_id) for client_id in looked_at])
         for client_id, seen in zip(looked_at, found, strict=True):
             if not isinstance(seen, BackendError):
                 self._learn(client_id, seen)
+
+    def _heard_of(self, client_id: int) -> None:
+        held = self._clients.get(client_id)
+        if held is not None:
+            held.heard_at = self._clock()
 
     def _asking(self) -> Rule:
         for client_id in list(self._unknown):

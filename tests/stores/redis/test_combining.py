@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 import rifl
 import rifl.aio
 from rifl._stores.redis.combining import AioRequestCombiner, RequestCombiner
-from rifl._stores.shared.backend import BackendError
+from rifl._stores.shared.backend import BackendError, NotCarriedOut
 from rifl.core._serving.policy import MethodPolicy
 from tests.echo import METHOD, aio_served, served
 from tests.helpers.waiting import DEADLINE_S, until
@@ -26,13 +27,19 @@ class Way:
     def __init__(self) -> None:
         self.gone: list[list[Any]] = []
         self.free = threading.Event()
+        self.passing = False
 
-    def one(self, request: Any) -> Any:
-        return self.all([request])[0]
+    def pass_one(self) -> None:
+        """Let go what is on its way, and not what follows."""
+        self.passing = True
 
-    def all(self, requests: Sequence[Any]) -> list[Any]:
+    def one(self, request: Any, within_s: float | None) -> Any:
+        return self.all([request], within_s)[0]
+
+    def all(self, requests: Sequence[Any], within_s: float | None) -> list[Any]:
         self.gone.append(list(requests))
-        assert self.free.wait(DEADLINE_S)
+        until(lambda: self.free.is_set() or self.passing, "the test lets it go", DEADLINE_S)
+        self.passing = False
         return [
             BackendError("lost") if request == "lost" else f"done {request}" for request in requests
         ]
@@ -69,13 +76,41 @@ def test_requests_of_threads_travel_together() -> None:
 def test_the_way_is_free_after_an_error() -> None:
     """A request that raises lets the next one go."""
 
-    def broken(request: Any) -> Any:
+    def broken(request: Any, within_s: float | None) -> Any:
         raise BackendError("no connection")
 
     together = RequestCombiner(broken, Way().all)
     for _ in range(3):
         with pytest.raises(BackendError):
             together.ask("x")
+
+
+def test_a_request_is_given_up_when_its_call_has_no_time_left() -> None:
+    """Not sent if it waits for its turn; else its reply is lost, and others have theirs (§6)."""
+    way = Way()
+    together = RequestCombiner(way.one, way.all)
+    with ThreadPoolExecutor(4) as pool:
+        first = pool.submit(together.ask, "first")
+        until(lambda: way.gone, "the first is on its way")
+        with pytest.raises(NotCarriedOut):
+            together.ask("late", 0.0)
+        batch = [pool.submit(together.ask, "leads")]
+        until(lambda: len(together._waiting) == 1, "it waits, and goes first")
+        batch.append(pool.submit(together.ask, "b"))
+        until(lambda: len(together._waiting) == 2, "both wait")
+        leading, other = together._waiting
+        way.pass_one()
+        until(lambda: len(way.gone) == 2, "they are on their way")
+        # Who carries the others' requests stays; another has no reply.
+        together._give_up(leading)
+        with pytest.raises(BackendError, match="in the call's time"):
+            together._give_up(other)
+        way.free.set()
+        assert [each.result(DEADLINE_S) for each in (first, *batch)] == [
+            *("done first", "done leads", "done b")
+        ]
+    assert way.gone == [["first"], ["leads", "b"]]
+    assert together.ask("last") == "done last"
 
 
 async def test_requests_of_tasks_travel_together() -> None:
