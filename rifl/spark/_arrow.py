@@ -31,6 +31,29 @@ def arrow_schema(schema: StructType) -> pyarrow.Schema:
     return made
 
 
+def nullable(schema: pyarrow.Schema) -> pyarrow.Schema:
+    """Return the schema without metadata, with nulls allowed wherever they can be.
+
+    Of a null struct Spark sends null fields, also of those that are not nullable, which Arrow and
+    Parquet refuse.
+    """
+    return pyarrow.schema([_nullable(pyarrow.field(each.name, each.type)) for each in schema])
+
+
+def _nullable(field: pyarrow.Field) -> pyarrow.Field:
+    of, types = field.type, pyarrow.types
+    if types.is_struct(of):
+        of = pyarrow.struct([_nullable(each) for each in of])
+    elif types.is_map(of):
+        key = _nullable(of.key_field).with_nullable(False)
+        of = pyarrow.map_(key, _nullable(of.item_field))
+    elif types.is_large_list(of):
+        of = pyarrow.large_list(_nullable(of.value_field))
+    elif types.is_list(of):
+        of = pyarrow.list_(_nullable(of.value_field))
+    return field.with_type(of).with_nullable(True)
+
+
 def record_batches(rows: Iterable[Any], schema: pyarrow.Schema) -> Iterator[pyarrow.RecordBatch]:
     """Gather rows that come one by one (PySpark 4.0's streaming writer).
 

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow
 import pyarrow.compute
 
+from rifl.spark._arrow import nullable
 from rifl.spark._errors import RowError
 from rifl.spark._requests import RequestPlan, plan_request
 from sharedlog._core.envelope import MAX_VALUE_BYTES, PROTOBUF, About, pack
@@ -33,7 +34,7 @@ class ArrowRows:
         check_key(schema, key)
         self._key = key
         # Whether a column may be null, a plan says today so and tomorrow so.
-        self.schema = pyarrow.schema([pyarrow.field(each.name, each.type) for each in schema])
+        self.schema = nullable(schema)
 
     def messages(
         self,
