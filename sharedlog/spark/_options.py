@@ -7,6 +7,7 @@ environment variable or a file, which each process reads for itself.
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from sharedlog._core.names import NameKind, check_hold_name, own_name
 from sharedlog._core.position import Position
 from sharedlog._core.streams import check_name
 
+# Its scheme, its server, its path.
+_LOCATION = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?)?(.*)", re.DOTALL)
 _VALUES = ("valueFormat", "message", "module", "descriptorFile")
 # Spark's own, which reach every source.
 _SPARKS = {"checkpointlocation", "queryname"}
@@ -176,7 +179,8 @@ class SinkOptions:
 
     ``name``: of the query, or of a batch job, by which the log knows what it has committed; None:
     Spark's id of the query, or a name of this write alone. ``adopt``: it goes on with this
-    checkpoint, whichever query used the name. ``checkpoint``: where Spark keeps it, "" if unknown.
+    checkpoint, whichever query used the name. ``checkpoint``: where Spark keeps it, "" if options
+    do not say; then it is below the session's setting, by the query's own name, ``query``.
     """
 
     place: LogPlace
@@ -185,6 +189,7 @@ class SinkOptions:
     name: str | None = None
     adopt: bool = False
     checkpoint: str = ""
+    query: str = ""
     values: ValueOptions = RAW
 
     @classmethod
@@ -215,7 +220,8 @@ class SinkOptions:
             key=key,
             name=query,
             adopt=adopt == "true",
-            checkpoint=_plain(options.get("checkpointlocation", "")),
+            checkpoint=plain_location(options.get("checkpointlocation", ""), links=True),
+            query=options.get("queryname", ""),
             values=values,
         )
 
@@ -253,9 +259,18 @@ def _check_stream(stream: str) -> None:
     check_name(stream)
 
 
-def _plain(location: str) -> str:
-    """Return a checkpoint's location in one of the forms that Spark takes for one directory."""
-    return re.sub("^file:/+", "/", location).rstrip("/")
+def plain_location(location: str, *, links: bool = False) -> str:
+    """Return the one form of those in which a checkpoint's location may be spelled.
+
+    ``links``: this machine's links are followed, as Spark's driver has them.
+    """
+    scheme, server, path = _LOCATION.fullmatch(location).groups("")  # type: ignore[union-attr]
+    if not location:
+        return ""
+    plain = re.sub("^/+", "/", posixpath.normpath(path or "/"))
+    if scheme not in ("", "file"):
+        return f"{scheme}://{server}{plain}"
+    return os.path.realpath(plain) if links and plain.startswith("/") else plain
 
 
 def _filters(text: str, values: ValueOptions) -> bool:

@@ -22,11 +22,13 @@ from sharedlog._log.place import Place
 from sharedlog._log.resending import until_answered, until_known
 from sharedlog.spark._content import Content
 from sharedlog.spark._messages import RowMessage
-from sharedlog.spark._options import SinkError, SinkOptions
+from sharedlog.spark._options import SinkError, SinkOptions, plain_location
 
 _QUERY = "sql.streaming.queryId"
 _BATCH = "streaming.sql.batchId"
 _RUN = "spark.jobGroup.id"
+# The session's setting, which Spark passes on to tasks.
+_LOCATION = "spark.sql.streaming.checkpointLocation"
 _UUID = 36
 # Of one append, if the engine takes that.
 _ENTRIES, _BYTES = 5_000, 4 << 20
@@ -65,16 +67,31 @@ def stream_ticket(plan: LogWritePlan) -> Ticket:
         plan.number,
         int(batch),
         adopt=plan.options.adopt,
-        checkpoint=plan.options.checkpoint,
+        checkpoint=plan.options.checkpoint or _below(_property(_LOCATION), plan.options.query),
     )
+
+
+def _below(location: str, query: str) -> str:
+    """Return where Spark keeps a query whose own options do not say; raises ``SinkError``."""
+    if not location:
+        raise SinkError(
+            "Spark tells this task no checkpoint's location, without which copies of it cannot be "
+            'told apart: give the query option("checkpointLocation", ...); nothing was appended'
+        )
+    # A query without a name begins anew each time.
+    return plain_location(f"{location}/{query}") if query else ""
 
 
 def batch_ticket(plan: LogWritePlan) -> Ticket:
     """Return the ticket of a task of a batch write, also within ``foreachBatch``."""
     query, batch, run = _said()
     if not query and not batch:
-        identity = WRITE if plan.made else JOB
-        return Ticket(plan.job or "", identity, "", plan.number, 0, adopt=plan.options.adopt)
+        if plan.options.adopt:
+            raise SinkError(
+                "adopt is for a query's checkpoint: a job that is run again with it would write "
+                "twice. Give other rows another name; nothing was appended"
+            )
+        return Ticket(plan.job or "", WRITE if plan.made else JOB, "", plan.number, 0)
     if plan.options.name is None:
         raise SinkError(
             "this runs within foreachBatch, where Spark runs it again with its micro-batch: name "
@@ -94,11 +111,14 @@ def batch_ticket(plan: LogWritePlan) -> Ticket:
 
 
 def _said() -> tuple[str, str, str]:
+    return _property(_QUERY), _property(_BATCH), _property(_RUN)
+
+
+def _property(name: str) -> str:
     context: Any = TaskContext.get()
     if context is None:
         raise SinkError("this is not a task of Spark's")
-    query, batch, run = (context.getLocalProperty(each) or "" for each in (_QUERY, _BATCH, _RUN))
-    return query, batch, run
+    return context.getLocalProperty(name) or ""
 
 
 class TaskWriter:

@@ -86,6 +86,62 @@ def test_a_checkpoint_that_is_another_one_than_committed_is_refused(
     assert chain.written() == chain.wanted()
 
 
+def test_a_checkpoint_that_the_session_names_is_told_from_its_copy(
+    chain: Chain, tmp_path: Path
+) -> None:
+    """As platforms name them: the writer sees the query's name alone (§16)."""
+    setting, rows = "spark.sql.streaming.checkpointLocation", chain.source()
+    chain.publish(10)
+
+    def run(below: Path | str) -> None:
+        chain.spark.conf.set(setting, str(below))
+        try:
+            writer = rows.writeStream.format("sharedlog").queryName("paying")
+            writer.options(log=chain.url, stream="paid", name="pay").trigger(availableNow=True)
+            run_on_what_is_there(writer.start, Path(below, "paying"))
+        finally:
+            chain.spark.conf.unset(setting)
+
+    run(tmp_path / "all")
+    shutil.copytree(tmp_path / "all", tmp_path / "copy")
+    chain.forget_commit(tmp_path / "all" / "paying")
+    run(f"{tmp_path}//all/./")
+    chain.forget_commit(tmp_path / "copy" / "paying")
+    with pytest.raises(PySparkException, match=r"CheckpointWentBack.*/copy/paying"):
+        run(tmp_path / "copy")
+    assert chain.written() == chain.wanted()
+
+
+def test_a_checkpoint_is_one_however_its_path_is_spelled(tmp_path: Path) -> None:
+    """Else a query would be taken for a copy of itself (§16)."""
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "kept")
+
+    def place(location: str) -> str:
+        given = {"log": "l", "stream": "s", "checkpointLocation": location}
+        return SinkOptions.read(given).checkpoint
+
+    at = f"{tmp_path}/kept/q"
+    for spelled in (
+        *(at, f"{at}/", f"{tmp_path}//kept/./q", f"{tmp_path}/link/q", f"file:{at}"),
+        *(f"file://{at}/", f"file:///.{at}", f"{tmp_path}/other/../kept/q"),
+    ):
+        assert place(spelled) == at
+    assert place("s3a://b//c/./q/") == place("s3a://b/c/q") != place("s3a://a/c/q")
+    assert place("dbfs:/c/q") == place("dbfs:///c/q") != place("/c/q")
+    assert place("") == ""
+
+
+def test_a_job_adopts_nothing(chain: Chain) -> None:
+    """Run again with it, it would write twice (§16)."""
+    rows = [("a", "1")]
+    _write(chain, rows, name="daily")
+    for name in ({"name": "daily"}, {}):
+        with pytest.raises(PySparkException, match="adopt is for a query's checkpoint"):
+            _write(chain, rows, adopt="true", **name)
+    assert chain.written() == {"1": 1}
+
+
 def test_an_empty_micro_batch_writes_no_entry(chain: Chain) -> None:
     """It is closed all the same, so that the next one follows it (§16)."""
     chain.publish(5)
