@@ -352,11 +352,19 @@ class ClientState:
     def next_waiters(self, most: int = 1) -> Sequence[Waiter]:
         """Under the lock: take the calls that waited longest for the window, for ``wake``.
 
-        With them those that an interrupt kept from being told: a wake too many does no harm.
+        With them those that an interrupt kept from being told: a wake too many does no harm. But
+        not one whose time is over, which ends by its own timer: it would pass the room on to the
+        next one, and so would hundreds, each within the other.
         """
         if not (self.window_waiters or self._to_be_told):
             return ()
-        for waiter in list(itertools.islice(self.window_waiters, most)):
+        now = self.now()
+        waits = (
+            waiter
+            for waiter in self.window_waiters
+            if (ends_at := waiter.ends_at) is None or now < ends_at
+        )
+        for waiter in list(itertools.islice(waits, most)):
             self._to_be_told[waiter] = None
             del self.window_waiters[waiter]
         return list(self._to_be_told)

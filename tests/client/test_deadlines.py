@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import grpc
 import pytest
 
+import rifl
+import rifl.aio
 from rifl._client import BatchItem
 from rifl._client.errors import CallError
 from rifl.core import Outcome
@@ -183,3 +186,41 @@ def test_a_timeout_that_has_passed_sends_nothing_and_says_so(
             caller.do(caller.session.open)
             caller.call(b"known", timeout=30)
         assert {each.request for each in server.arrivals} == {b"known"}
+
+
+def test_hundreds_of_calls_whose_time_is_over_before_a_full_window_all_end() -> None:
+    """A loop that was busy finds room in the window, which none of them can use (DESIGN §3)."""
+    released = threading.Event()
+
+    def script(arrival: Arrival, context: grpc.ServicerContext) -> bytes:
+        assert released.wait(60)
+        return arrival.request
+
+    async def calls(server: ProtocolServer) -> None:
+        failures: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, about: failures.append(about))
+        async with rifl.aio.connect(server.target) as channel:
+            method = channel.unary_unary(ECHO)
+            first = method(b"first", timeout=60)
+            while not server.arrivals:
+                await asyncio.sleep(0.01)
+            waiting = [asyncio.ensure_future(end(method(b"x", timeout=0.2))) for _ in range(600)]
+            await asyncio.sleep(0)
+            released.set()
+            # Meanwhile the first one is answered, and the others' time passes.
+            time.sleep(0.7)
+            async with asyncio.timeout(60):
+                assert await first == b"first"
+                ended = await asyncio.gather(*waiting)
+        assert set(ended) <= {"WINDOW_EXCEEDED", "DEADLINE_EXCEEDED", ""}
+        assert failures == []
+
+    async def end(call: Any) -> str:
+        try:
+            await call
+        except rifl.CallError as error:
+            return error.reason or error.code().name
+        return ""
+
+    with ProtocolServer(script, window=1) as server:
+        asyncio.run(calls(server))
