@@ -36,6 +36,7 @@ _HELD = {
     "running": "Calls of this replica that are begun and not recorded.",
     "waiting": "Duplicates that wait for a running call.",
     "queued": "Calls that wait for a place of `max_running`.",
+    "unheard": "Coroutine handlers that run for no caller.",
     "answer_bytes": "Bytes of large answers that are kept without an acknowledgement.",
 }
 

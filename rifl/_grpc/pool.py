@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any
 
@@ -18,3 +19,8 @@ def pool_size(server: Any) -> int:
     # An unknown size means no waiting, only IN_PROGRESS and a retry.
     size = getattr(pool_of(server), "_max_workers", 0)
     return size if isinstance(size, int) else 0
+
+
+def pool_queue(server: Any) -> Callable[[], int] | None:
+    """Return what tells how many calls wait for a thread of a sync server; None as above."""
+    return getattr(getattr(pool_of(server), "_work_queue", None), "qsize", None)

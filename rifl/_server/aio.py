@@ -16,7 +16,7 @@ from rifl._server.eager_task import start_task
 from rifl._server.handler_results import raised_result, returned
 from rifl._server.reply import SentReply, is_bare
 from rifl._server.rooms import CallPlace, ServerRoom
-from rifl._server.unheard_runs import UnheardRun
+from rifl._server.unheard_runs import FreePlace, UnheardRuns
 from rifl._stores.base import Store
 from rifl._stores.pending import wake_on_loop
 from rifl._wire.envelope import MARK, is_batch
@@ -35,6 +35,7 @@ from rifl.core._shared.record import CompletionRecord
 
 _Handler = Callable[[Any, Any], Awaitable[Any]]
 _EXECUTED = Outcome.EXECUTED
+_Place = CallPlace | FreePlace
 
 
 class AioShell:
@@ -121,6 +122,8 @@ class AioShell:
             return True
         self._waiting += 1
         attempt.duplicates += 1
+        if attempt.unheard is not None:
+            attempt.unheard.duplicate_came()
         try:
             await asyncio.wait([ended], timeout=engine.wait_limit_s(_remaining(context)))
             return attempt.ended
@@ -207,11 +210,11 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
     cancels = store.cancels_handlers and may_be_cancelled(policy)
     if cancels:
         ends = _until_unheard(run, engine)
-
-    def left(attempt: Attempt, context: Any) -> None:
-        """Note that the caller of a call that is carried out has left."""
-        if cancels and not attempt.ended:
-            UnheardRun(attempt, attempt.call, _remaining(context))
+    room = engine.rooms.of(policy)
+    # In a room the places bound them, and in a group the handlers' turns.
+    bounded = room is None and store.cancels_handlers and not cancels
+    bound = engine.unheard.of(method, policy) if bounded else None
+    unheard = UnheardRuns(store, policy, bound)
 
     # A function of its own: closed over where it is used, it would cost every call cells.
     async def drive(steps: Steps, request: bytes, context: Any, raised: list[BaseException]) -> Any:
@@ -249,10 +252,9 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
         return replies.status(method, call, told, began, raised)
 
     batched = batched_behavior(shell, method, policy, run, send)
-    room = engine.rooms.of(policy)
 
     async def run_in_place(
-        request: bytes, context: Any, attempt: Attempt, place: CallPlace, began: float
+        request: bytes, context: Any, attempt: Attempt, place: _Place, began: float
     ) -> SentReply:
         """Carry a claimed call to its durable end, whose handler needs a place."""
         raised: list[BaseException] = []
@@ -281,7 +283,7 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
         return replies.status(method, attempt.call, told, began, raised)
 
     async def placed(
-        own: ServerRoom, call: Call, request: bytes, context: Any, began: float
+        own: ServerRoom | UnheardRuns, call: Call, request: bytes, context: Any, began: float
     ) -> SentReply:
         """Serve a call whose handler needs a place, as ``serve_in_place``."""
         place = own.place(call, context)
@@ -300,7 +302,8 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
             return await shell.shielded(work, context)  # type: ignore[no-any-return]
         except asyncio.CancelledError:
             place.quit()
-            left(admitted, context)
+            if cancels or bound is not None:
+                unheard.caller_left(admitted, _remaining(context))
             raise
 
     async def deduplicated(request: bytes, context: Any) -> Any:
@@ -315,6 +318,8 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
                 shell.arrived(call, context)
             if room is not None:
                 return await send(context, await placed(room, call, request, context, began))
+            if bound is not None and bound.running:
+                return await send(context, await placed(unheard, call, request, context, began))
             claimed = claim(store, call, policy)
             if not isinstance(claimed, Attempt):
                 claimed = await shell.drive(claimed, context)
@@ -333,8 +338,8 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
             # gRPC's own context does not tell.
             if call is not None:
                 call.gone = True
-            if isinstance(claimed, Attempt):
-                left(claimed, context)
+            if isinstance(claimed, Attempt) and (cancels or bound is not None):
+                unheard.caller_left(claimed, _remaining(context))
             raise
         return await send(context, status)
 

@@ -14,7 +14,7 @@ from rifl._grpc.audit import CallerAudit
 from rifl._grpc.source import source_of
 from rifl._leases.peer import peer_of
 from rifl._server.reply import Replies
-from rifl._server.rooms import Rooms
+from rifl._server.rooms import OfMethods, PoolPlaces, Rooms
 from rifl._stores.base import Store
 from rifl._wire.header import (
     ATTEMPTS_BY_GRPC_KEY,
@@ -30,6 +30,7 @@ from rifl._wire.packed_header import KnownClients
 from rifl.core._serving.bounds import Bounds
 from rifl.core._serving.namespace import namespace_id
 from rifl.core._serving.policy import MethodPolicies, MethodPolicy
+from rifl.core._serving.unheard import UnheardBound
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import BadHeader, LeaseExpired, NotYours, RiflError, StoreMismatch
 from rifl.core._shared.identity import check_key, key_of_text
@@ -49,8 +50,8 @@ class KeysFrom(enum.Enum):
 class CallEngine:
     """The store, the leases and the bounds of one deduplicator.
 
-    Immutable but for ``max_waiters``, which is set when a server is known; safe
-    in any thread.
+    Immutable but for ``max_waiters`` and ``pool_queue``, which are set when a server is known;
+    safe in any thread.
     """
 
     def __init__(
@@ -70,6 +71,13 @@ class CallEngine:
         self.policies = policies
         self.bounds = bounds
         self.rooms = Rooms()
+        # How many calls wait for a thread of the server's pool, if that can be known.
+        self.pool_queue: Callable[[], int] | None = None
+        self.pooled: OfMethods[PoolPlaces] = OfMethods(PoolPlaces)
+        # How many coroutine handlers run for no caller.
+        self.unheard: OfMethods[UnheardBound] = OfMethods(
+            lambda policy: UnheardBound(policy.max_unheard)
+        )
         # How many handlers were cancelled as no caller waited: threads of theirs may go on.
         self.cancelled = 0
         self.max_waiters = bounds.max_waiters or 0

@@ -21,7 +21,7 @@ from _rifl_ground.owned_lock import OwnedLock
 from _rifl_ground.threads import in_thread
 from lease_server import SessionsFrom, StorageUnavailable, open_authority
 from lease_server._authority import TERM_S
-from rifl._grpc.pool import pool_size
+from rifl._grpc.pool import pool_queue, pool_size
 from rifl._leases.openers import SessionOpeners
 from rifl._leases.service import SERVICE_NAME as LEASES
 from rifl._leases.service import add_lease_service
@@ -252,6 +252,7 @@ class Deduplicator:
             not_deduplicated[:] = self._policies.not_deduplicated()
 
         watch_registrations(server, added)
+        self._engine.pool_queue = pool_queue(server)
         if self._bounds.max_waiters is None:
             self._engine.max_waiters = pool_size(server) // 4
 
@@ -305,6 +306,7 @@ class Deduplicator:
             waiting,
             self._store.held.total,
             self._engine.rooms.waiting,
+            sum(bound.running for bound in self._engine.unheard.all()),
         )
 
     def check(

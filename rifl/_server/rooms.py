@@ -8,19 +8,46 @@ import math
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from rifl._stores.pending import Pending
 from rifl.core._serving.later import Later
 from rifl.core._serving.policy import MethodPolicy
-from rifl.core._serving.room import HandlerRoom, PlaceWaiter, overloaded
+from rifl.core._serving.room import HandlerRoom, PlaceWaiter, RunTimes, overloaded
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import Overloaded
 
 _LATE = "no place became free in time"
 _LEFT = "its caller left while it waited for a place"
+_MOST_METHODS = 4096
+_Each = TypeVar("_Each")
 Clock = Callable[[], float]
 WhenLeft = Callable[[Callable[[], None]], Any]
+
+
+class OfMethods(Generic[_Each]):
+    """One thing for each method, made when it is asked for first. Any thread.
+
+    Beyond 4096 methods, whose names callers may make up, they are those of policies.
+    """
+
+    def __init__(self, make: Callable[[MethodPolicy], _Each]) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._made: dict[str | int, _Each] = {}
+
+    def of(self, method: str, policy: MethodPolicy) -> _Each:
+        """Return the method's."""
+        with self._lock:
+            full = len(self._made) >= _MOST_METHODS
+            key = id(policy) if full and method not in self._made else method
+            if key not in self._made:
+                self._made[key] = self._make(policy)
+            return self._made[key]
+
+    def all(self) -> list[_Each]:
+        """Return all that were made."""
+        return list(self._made.values())
 
 
 class Rooms:
@@ -67,7 +94,10 @@ class ServerRoom:
 
 @contextlib.contextmanager
 def in_room(
-    room: ServerRoom | None, call: Call, context: Any, when_left: WhenLeft | None = None
+    room: ServerRoom | PoolPlaces | None,
+    call: Call,
+    context: Any,
+    when_left: WhenLeft | None = None,
 ) -> Iterator[Any]:
     """Give what an arrival takes a place by, None without a room; at the end the place is left."""
     if room is None:
@@ -78,6 +108,55 @@ def in_room(
         yield place
     finally:
         place.leave()
+
+
+class PoolPlaces:
+    """One method's calls in a thread pool of a server, while that is full. Any thread.
+
+    There is a place for each, but for one whose own time left is below that of quick runs.
+    """
+
+    def __init__(self, policy: MethodPolicy, clock: Clock = time.monotonic) -> None:
+        self.policy = policy
+        self.clock = clock
+        self.times = RunTimes()
+        self.lock = threading.Lock()
+
+    def place(self, call: Call, context: Any, when_left: WhenLeft | None = None) -> TimedPlace:
+        """Return what an arrival takes a place by."""
+        return TimedPlace(self, call, context.time_remaining())
+
+
+class TimedPlace:
+    """A ``HandlerPlace`` for a call in time."""
+
+    def __init__(self, pool: PoolPlaces, call: Call, remaining_s: float | None) -> None:
+        self.held = False
+        self._pool = pool
+        self._call = call
+        self._since = pool.clock()
+        self._until = math.inf
+        if remaining_s is not None:
+            self._until = self._since + max(remaining_s, call.try_ms / 1000)
+
+    def enter(self) -> None:
+        """Take it; raises ``Overloaded``."""
+        pool, self._since = self._pool, self._pool.clock()
+        with pool.lock:
+            refused = pool.times.refuses(self._until - self._since)
+        if refused:
+            raise overloaded("its time left is below that of quick runs", self._call, pool.policy)
+        self.held = True
+
+    def leave(self, *, ran: bool = False) -> None:
+        """Note how long its handler ran, if it did."""
+        if self.held and ran:
+            with self._pool.lock:
+                self._pool.times.note(self._pool.clock() - self._since)
+        self.held = False
+
+    def quit(self) -> None:
+        """Do nothing: no one waits for it."""
 
 
 class CallPlace:

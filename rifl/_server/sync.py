@@ -20,7 +20,7 @@ from rifl._server.call_engine import CallEngine
 from rifl._server.context import CURRENT, HandlerContext, Serving
 from rifl._server.handler_results import raised_result, returned
 from rifl._server.reply import SentReply, is_bare
-from rifl._server.rooms import ServerRoom, in_room
+from rifl._server.rooms import PoolPlaces, ServerRoom, in_room
 from rifl._stores.base import Store
 from rifl._stores.pending import Pending
 from rifl._wire.envelope import MARK, is_batch
@@ -241,6 +241,8 @@ class SyncShell:
                 return False
             self._waiting += 1
             attempt.duplicates += 1
+        if attempt.unheard is not None:
+            attempt.unheard.duplicate_came()
         try:
             woken = threading.Event()
             if not engine.store.wait(attempt, woken.set):
@@ -327,9 +329,17 @@ def unary_behavior(
 
     batched = batched_behavior(shell, method, policy, run, send)
     room = engine.rooms.of(policy)
+    # Of a pool of its own, or an event loop's server, it is not known how many wait.
+    own_pool = aio or hasattr(handler.unary_unary, "experimental_thread_pool")
+    queue_size = None if own_pool else engine.pool_queue
+    pool = engine.pooled.of(method, policy)
 
     def placed(
-        own: ServerRoom, call: Call, request: bytes, context: Any, raised: list[BaseException]
+        own: ServerRoom | PoolPlaces,
+        call: Call,
+        request: bytes,
+        context: Any,
+        raised: list[BaseException],
     ) -> Any:
         """Serve a call whose handler needs a place."""
         with in_room(own, call, context, context.add_callback) as place:
@@ -350,8 +360,8 @@ def unary_behavior(
         began = replies.begin() if observed else 0.0
         try:
             call = arrive(method, request, context, deserialize)
-            if room is not None:
-                told: Any = placed(room, call, request, context, raised)
+            if room is not None or (queue_size is not None and queue_size()):
+                told: Any = placed(room or pool, call, request, context, raised)
                 return RawAnswer(send(context, replies.status(method, call, told, began, raised)))
             remaining_s = context.time_remaining
             admitted: Any = claim(store, call, policy, remaining_s)

@@ -92,13 +92,14 @@ def room(request: Any, tmp_path: Path) -> Iterator[Any]:
     """Makes such servers, and stops them."""
     made: list[Room] = []
 
-    def make(server: str, store: str = "memory:", **policy: Any) -> Room:
+    def make(server: str, store: str = "memory:", threads: int = 16, **policy: Any) -> Room:
         url = store
         if store == "sqlite":
             url = f"sqlite:///{tmp_path}/s.db"
         elif store in ("redis", "postgres"):
             url = request.getfixturevalue(f"shared_{store}").url()
-        made.append(Room(server, url, rifl.MethodPolicy(**{"kind": "plain", **policy})))
+        declared = rifl.MethodPolicy(**{"kind": "plain", **policy})
+        made.append(Room(server, url, declared, threads))
         return made[-1]
 
     yield make
@@ -229,3 +230,35 @@ def test_a_pool_has_more_threads_than_places() -> None:
     for wrong in ({"max_running": 0}, {"max_waiting": 1}, {"max_running": 1, "max_waiting": -1}):
         with pytest.raises(PolicyError):
             rifl.MethodPolicy(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_full_pool_runs_no_call_that_has_too_little_time(room: Any) -> None:
+    """What would start a handler, that is; an answer that stands is given, and a free pool runs it.
+
+    One in sixteen of them runs, too.
+    """
+    server = room("sync", threads=2)
+    engine = server.dedup._engine
+    with RawClient(server.served.address) as client, RawClient(server.served.address) as other:
+        server.release()
+        assert client.call(_HOLD, b"1", 1).ok
+        for _ in range(16):
+            engine.pooled.of(_HOLD, rifl.MethodPolicy()).times.note(10 * DEADLINE_S)
+        held = [client.future(_HOLD, b"%d" % seq, seq) for seq in (2, 3)]
+        server.runs_are(2)
+        # Both threads run; the first of these finds the next one waiting behind it.
+        calls = []
+        for seq in (4, 5, 6):
+            calls.append(other.future(_HOLD, b"%d" % seq, seq, timeout=DEADLINE_S))
+            until(lambda: engine.pool_queue() == len(calls), "calls wait for a thread")
+        again = client.future(_HOLD, b"1", 1, attempt=2)
+        until(lambda: engine.pool_queue() == 4, "calls wait for a thread")
+        server.release()
+        assert [read(call).refusal for call in calls] == [_OVERLOADED] * 3
+        assert read(again).outcome == "replayed"
+        server.release()
+        assert all(read(call).ok for call in held)
+        server.release()
+        assert other.call(_HOLD, b"4", 4, attempt=2).ok
+    assert server.order[:3] == [b"1", b"2", b"3"] or server.order[:3] == [b"1", b"3", b"2"]
+    assert server.order[3:] == [b"4"]

@@ -385,3 +385,36 @@ def test_a_cancelled_handler_may_have_left_a_thread(left: Any, cancels: bool) ->
         until(lambda: release.done or events, "it is let go, or held")
     assert release.done is not cancels
     assert any(each["event"] == "kept_until_exit" for each in events) is cancels
+
+
+@pytest.mark.parametrize("policy", [{"kind": "plain"}, {"cancel_unheard": False}])
+def test_beyond_a_bound_of_runs_for_no_caller_new_calls_are_refused(
+    left: Any, policy: dict[str, Any]
+) -> None:
+    """Those that ran are duplicates' meanwhile, and no call runs twice."""
+    server = left(max_unheard=1, **policy)
+
+    def unheard(count: int) -> None:
+        until(lambda: server.dedup.statistics().unheard == count, f"{count} run for no caller")
+
+    with RawClient(server.served.address) as client:
+        calls = [client.future(_ACT, b"%d" % seq, seq) for seq in (1, 2)]
+        server.runs_are(2)
+        for call in calls:
+            call.cancel()
+        unheard(2)
+        refused = client.call(_ACT, b"3", 3)
+        assert refused.refusal == ("UNAVAILABLE", "OVERLOADED", "not-executed")
+        first = client.future(_ACT, b"1", 1, attempt=2)
+        unheard(1)
+        third = client.future(_ACT, b"3", 3, attempt=2)
+        server.runs_are(3)
+        first.cancel()
+        unheard(2)
+        again = client.future(_ACT, b"1", 1, attempt=3)
+        unheard(1)
+        server.release()
+        assert [read(each).response for each in (again, third)] == [b"did 1", b"did 3"]
+        assert client.call(_ACT, b"2", 2, attempt=2).outcome == "replayed"
+    unheard(0)
+    assert sorted(server.runs) == [b"1", b"2", b"3"]

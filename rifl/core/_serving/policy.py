@@ -91,6 +91,8 @@ class MethodPolicy:
     ``cancel_unheard``: cancel a coroutine handler of an atomic or idempotent unary call, which may
     run again, if no caller waits for its answer and the call's time has passed, or its caller
     cancelled it. What it has committed stands, and once it commits it is not cancelled.
+    ``max_unheard``: how many other coroutine handlers of a method may run for no caller; beyond,
+    new calls are OVERLOADED. None: as many as end within half of the deadlines seen.
     """
 
     # What is given may be of more types than what is read; at run time both are plain fields.
@@ -112,6 +114,7 @@ class MethodPolicy:
     max_running: int | None = None
     max_waiting: int | None = None
     cancel_unheard: bool = True
+    max_unheard: int | None = None
 
     def __post_init__(self) -> None:
         # A word that is not made a Kind would be no kind at all: no intent, no fence.
@@ -137,6 +140,8 @@ class MethodPolicy:
             raise PolicyError("batch_concurrency must be at least 1")
         if self.max_running is not None and self.max_running < 1:
             raise PolicyError("max_running must be at least 1, or None")
+        if self.max_unheard is not None and self.max_unheard < 0:
+            raise PolicyError("max_unheard must not be negative")
         if self.max_waiting is not None and (self.max_running is None or self.max_waiting < 0):
             raise PolicyError("max_waiting goes with max_running, and must not be negative")
 

@@ -51,7 +51,8 @@ class Statistics(NamedTuple):
     duplicates. Over a store that replicas share the first two are the whole store's
     (clients and sessions that have a row, as last counted), the others this replica's.
     ``answer_bytes``: large answers that are kept unacknowledged, as bounds count them.
-    ``queued``: calls that wait for a place of ``MethodPolicy.max_running``.
+    ``queued``: calls that wait for a place of ``MethodPolicy.max_running``. ``unheard``: handlers
+    on event loops that run for no caller.
     """
 
     clients: int
@@ -61,6 +62,7 @@ class Statistics(NamedTuple):
     waiting: int
     answer_bytes: int = 0
     queued: int = 0
+    unheard: int = 0
 
 
 class Observer:
