@@ -47,7 +47,7 @@ _SEEDS = {
     "resolution not recorded": 34,
     "closed session reopened": 1,
     "closed session served": 1,
-    "late finisher not fenced": 11,
+    "late finisher not fenced": 5,
     "acknowledged run commits": 15,
     "commit without a claim overwrites": 5,
     "unclaimed run ends without asking": 27,
