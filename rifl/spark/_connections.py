@@ -15,7 +15,8 @@ from rifl.core._shared.observer import EndedCall, Observer
 from rifl.spark._errors import PlanError
 from rifl.spark._options import ConnectionOptions
 
-_MAX_MESSAGE_BYTES = 64 << 20
+# Of a reply, a batched call's included.
+MAX_MESSAGE_BYTES = 64 << 20
 
 
 class WorkerChannel:
@@ -107,7 +108,7 @@ def open_plain(connection: ConnectionOptions) -> grpc.Channel:
 
 def _options(connection: ConnectionOptions) -> list[tuple[str, Any]]:
     options: list[tuple[str, Any]] = [
-        ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.max_reconnect_backoff_ms", 2000),
     ]

@@ -27,6 +27,7 @@ from _rifl_ground.files import make_private
 from rifl._stores import Settlement, settle_unknown
 from rifl._stores.opening import open_inspection
 from rifl.core._shared.identity import RpcId
+from rifl.spark._arrow import nullable
 from rifl.spark._delivery import Delivered
 from rifl.spark._errors import PlanError, RowError, SparkError
 
@@ -143,7 +144,7 @@ class DeadLetterFile:
         self, path: str, token: str, schema: pyarrow.Schema, session: str, run: str, attempt: str
     ) -> None:
         self._pending = _directory(path) / _PENDING
-        self._schema = dead_letter_schema(schema)
+        self._schema = dead_letter_schema(nullable(schema))
         self._session = session
         self._run = run
         digest = hashlib.sha256(session.encode()).hexdigest()[:16]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +16,7 @@ import pyarrow
 from _rifl_ground.refusals import Outcome
 from rifl._client import BatchItem, BatchResult
 from rifl.core._shared.errors import InProgress
-from rifl.spark._connections import WorkerChannel
+from rifl.spark._connections import MAX_MESSAGE_BYTES, WorkerChannel
 from rifl.spark._errors import DeliveryError, RowError
 from rifl.spark._freezing import freeze
 from rifl.spark._keys import KeyPlan
@@ -91,6 +92,8 @@ def portion_end(sizes: Sequence[int], start: int, max_rows: int, max_bytes: int)
 # Rows are mapped so many at a time: enough for bulk work, little to hold.
 _MAPPED_ROWS = 2000
 _OK = grpc.StatusCode.OK
+# What gRPC says of a message that it received, and did not read.
+_TOO_LARGE = re.compile(r"(?<!CLIENT: )Received message larger than max \(\d+ vs\. (\d+)\)")
 _WORDS = {
     "PAYLOAD_MISMATCH": "this session has seen another row with this key and other content",
     "WINDOW_EXCEEDED": (
@@ -124,6 +127,20 @@ def _timed_out(result: BatchResult) -> bool:
         code is grpc.StatusCode.DEADLINE_EXCEEDED
         and result.outcome in (Outcome.UNKNOWN, Outcome.NOT_EXECUTED)
         and result.reason in ("", InProgress.reason)
+    )
+
+
+def _refused_unread(result: BatchResult) -> bool:
+    """Whether the server's gRPC refused the request for its size, as it does each copy of it."""
+    code = result.original_code or result.code
+    found = _TOO_LARGE.search(result.details or "")
+    return (
+        code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        and result.outcome is Outcome.UNKNOWN
+        and not result.reason
+        # Unless it was the reply that this process refused.
+        and found is not None
+        and int(found[1]) != MAX_MESSAGE_BYTES
     )
 
 
@@ -349,7 +366,8 @@ class RowDelivery:
         text = f"{text}: {result.details}" if text and result.details else text or result.details
         # What it ended with tells whose trouble it is: this row's, or everybody's.
         code = result.original_code or result.code
-        return DeliveryError(reason, text, key, code.name, result.outcome.value)
+        outcome = Outcome.NOT_EXECUTED if _refused_unread(result) else result.outcome
+        return DeliveryError(reason, text, key, code.name, outcome.value)
 
     def _finished(self) -> Iterator[tuple[pyarrow.RecordBatch, list[Delivered]]]:
         while self._slices and self._slices[0].open == 0:

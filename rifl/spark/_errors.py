@@ -29,8 +29,8 @@ __all__ = [
     "already_done",
 ]
 
-# Spark shows the errors of its own processes by their text alone.
-_DONE = "RIFL_ALREADY_DONE"
+# Spark shows the errors of its own processes by their text alone. A log's sink uses it, too.
+DONE = "RIFL_ALREADY_DONE"
 _REASONS_OF_ALL_ROWS = {
     "SESSION_CLOSED",
     "LEASE_EXPIRED",
@@ -66,7 +66,7 @@ class AlreadyDone(PlanError):
 
     def __str__(self) -> str:
         return (
-            f"{_DONE}: the rows of the session {self.session!r} were written and it was closed; "
+            f"{DONE}: the rows of the session {self.session!r} were written and it was closed; "
             "written again under another name they would have their effect again"
         )
 
@@ -75,9 +75,10 @@ def already_done(error: BaseException) -> bool:
     """Tell whether a write failed only because it was complete before.
 
     For schedulers that run a finished job again: of ``df.write.format("rifl")``, whose
-    errors Spark wraps, of ``rifl.spark.write`` and of ``rifl.spark.call``.
+    errors Spark wraps, of ``rifl.spark.write`` and of ``rifl.spark.call``; and of a job into a log
+    whose name has committed other rows (``AlreadyCommitted``).
     """
-    return isinstance(error, AlreadyDone) or _DONE in str(error)
+    return isinstance(error, AlreadyDone) or DONE in str(error)
 
 
 class IdentityError(SparkError):

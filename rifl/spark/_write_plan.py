@@ -65,6 +65,11 @@ class WritePlan:
         token = None if options.dead_letter is None else prepare_directory(options.dead_letter)
         if stream and options.close_session:
             raise PlanError("a stream does not know its end: close its session by name")
+        if options.adopt and not stream:
+            raise PlanError(
+                "adopt is for the checkpoint of a query that writes by writeStream: a job needs "
+                "none, and goes on under its session"
+            )
         driver = driver or process_driver(options.connection, options.timeout_s)
         shape = driver.shape(options)
         _messages(options, schema, shape)

@@ -21,6 +21,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from rifl.spark._arrow import arrow_schema, record_batches
+from rifl.spark._errors import DONE
 from rifl.spark._freezing import freeze
 from sharedlog._core.catalog import find_stream
 from sharedlog._core.draft import check_spread, tags_for
@@ -246,8 +247,8 @@ def check_again(
     lost = "or of another stream: nothing of these is in the log"
     if query.identity in (JOB, WRITE):
         raise AlreadyCommitted(
-            f"{query.name!r} has committed {both}, and these {told.rows} are others, {lost}. Give "
-            "each write a name of its own"
+            f"{DONE}: {query.name!r} has committed {both}, and these {told.rows} are others, "
+            f"{lost}. Give each write a name of its own"
         )
     if query.closed_run and query.closed_run == run_of(ticket.run):
         raise AlreadyCommitted(

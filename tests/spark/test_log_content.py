@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from pyspark.sql.pandas.types import from_arrow_schema
 
+import rifl.spark
 import sharedlog
 from sharedlog._core.query.state import Ticket
 from sharedlog.spark._content import Content, message_hashes, row_hashes
@@ -70,8 +71,10 @@ def test_a_job_run_again_is_told_from_another_of_as_many_rows(
     numbers.reverse()
     _write(url, [_rows(numbers[:12], form), _rows(numbers[12:], form)], **options)
     text = r"has committed 20 rows \(5 of those that came now .* these 20 are others"
-    with pytest.raises(sharedlog.AlreadyCommitted, match=text):
+    with pytest.raises(sharedlog.AlreadyCommitted, match=text) as caught:
         _write(url, [_rows(numbers[:15], form), _rows(numbers[15:], form, 100)], **options)
+    # A scheduler that runs a finished job again asks so, also of what Spark made of the error.
+    assert rifl.spark.already_done(caught.value)
     with pytest.raises(sharedlog.AlreadyCommitted, match=r"20 rows \(1 of .* these 21 are"):
         _write(url, [_rows([*numbers, 3], form)], **options)
     with sharedlog.open(url) as log:

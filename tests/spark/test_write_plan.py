@@ -18,9 +18,11 @@ import pyarrow.parquet
 import pytest
 
 import rifl
+from _rifl_ground.refusals import Outcome
 from examples.bank.v1 import bank_pb2, bank_pb2_grpc
+from rifl._client import BatchResult
 from rifl.spark._connections import _channels, drop_channel
-from rifl.spark._delivery import portion_end
+from rifl.spark._delivery import _refused_unread, portion_end
 from rifl.spark._errors import (
     AlreadyDone,
     DeliveryError,
@@ -516,6 +518,41 @@ def test_poison_values_are_put_aside_like_any_other(tmp_path: Path) -> None:
     assert dead.column("rifl_reason").to_pylist() == ["BAD_VALUE"]
 
 
+def test_a_null_struct_is_put_aside_though_its_fields_are_not_nullable(tmp_path: Path) -> None:
+    """As a left join has it; Spark sends null fields then (DESIGN §8)."""
+    field = pyarrow.field("a", pyarrow.int64(), nullable=False)
+    mask = pyarrow.array([False, True])
+    joined = pyarrow.StructArray.from_arrays([pyarrow.array([1, None])], fields=[field], mask=mask)
+    rows = _rows(range(2), account="bad-bank").append_column("joined", joined)
+    with _bank() as (_, target):
+        options = _options(target, deadLetter=str(tmp_path / "dead"), ignoreColumns="joined")
+        plan = _planned(options, rows)
+        commit_batch(plan, [_send(plan, rows)])
+    (file,) = (tmp_path / "dead").glob("*.parquet")
+    dead = pyarrow.parquet.read_table(file)
+    assert dead.column("joined").to_pylist() == [{"a": 1}, None]
+
+
+def test_a_row_above_the_servers_message_limit_was_not_executed() -> None:
+    """gRPC refuses it unread, whenever it is sent; a reply that is too long says nothing."""
+    rows = _rows(range(1), account="x" * (5 << 20))
+    with _bank() as (bank, target):
+        with pytest.raises(DeliveryError, match="larger than max") as caught:
+            _send(_planned(_options(target), rows), rows)
+        assert caught.value.outcome == "not-executed"
+        assert bank.effects.total() == 0
+    limit = 64 << 20
+    for details, unread in (
+        ("Received message larger than max (5000000 vs. 4194304)", True),
+        (f"Received message larger than max (70000000 vs. {limit})", False),
+        ("CLIENT: Received message larger than max (70000000 vs. 4194304)", False),
+        ("SERVER: Sent message larger than max (70000000 vs. 4194304)", False),
+    ):
+        code = grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert _refused_unread(BatchResult(None, None, code, details, Outcome.UNKNOWN)) is unread
+        assert not _refused_unread(BatchResult(None, None, code, details, Outcome.EXECUTED))
+
+
 def test_a_full_session_is_told_at_once() -> None:
     """No retry finds more room for keys, and the bound is named (DESIGN §4)."""
     rows = _rows(range(9))
@@ -544,6 +581,7 @@ def test_what_nobody_answered_fails_the_task(tmp_path: Path) -> None:
     ("more", "says"),
     [
         ({"key": ""}, "no key columns"),
+        ({"adopt": "true", "session": "daily"}, "adopt is for"),
         ({"key": "nope"}, "'nope' is not a column"),
         ({"method": "/bank.v1.Bank/Nope"}, "it has: Balance, Deposit"),
         ({"method": "/no.Service/Nope"}, "no service no.Service"),
