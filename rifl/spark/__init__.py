@@ -33,6 +33,7 @@ What a write is, decided on the driver:
 What a task does:
 
 - ``_tasks``: which micro-batch and attempt it is
+- ``_checkpoints``: where its query's checkpoint is, for the log's sink, too
 - ``_freezing``: what a worker has loaded, kept from the collector of garbage
 - ``_arrow``: Spark's schemas and rows as Arrow's
 - ``_keys``, ``_key_format``: a row's key, of the columns that name it; the key's bytes

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rifl.spark._checkpoints import plain_location
 from rifl.spark._errors import PlanError
 from rifl.spark._session_names import batch_session
 
@@ -63,7 +64,8 @@ class WriteOptions:
     carries it; ``batch_rows`` and ``batch_bytes`` bound a batched call's size, which grows
     and shrinks so that one takes ``batch_time_s``. ``in_flight`` is how many of them a task
     sends at once: together they bound what a worker holds beside Spark's own Arrow batch.
-    ``rows_per_second`` is each task's.
+    ``rows_per_second`` is each task's. ``checkpoint`` and ``query`` are of a query, as far as its
+    options say.
     """
 
     connection: ConnectionOptions
@@ -74,6 +76,8 @@ class WriteOptions:
     retention_s: float | None = None
     close_session: bool = False
     adopt: bool = False
+    checkpoint: str = ""
+    query: str = ""
     descriptor_file: str | None = None
     module: str | None = None
     ignored: tuple[str, ...] = ()
@@ -145,6 +149,8 @@ class WriteOptions:
             retention_s=_optional_seconds("retention", options),
             close_session=_flag("closesession", options),
             adopt=_flag("adopt", options),
+            checkpoint=plain_location(options.get("checkpointlocation", ""), links=True),
+            query=options.get("queryname", ""),
             descriptor_file=options.get("descriptorfile"),
             module=options.get("module"),
             ignored=_names("ignorecolumns", options),

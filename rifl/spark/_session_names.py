@@ -18,11 +18,19 @@ Rules:
    the server to remember. So a committed batch leaves a closed number behind.
 3. Abort closes nothing: what was executed stays executed, and known.
 
+A query, and each checkpoint of it, has *marks*: numbers of a series that is only closed. Number 0
+is made when it begins, ``b + 1`` when micro-batch ``b`` is committed: the checkpoint's first.
+
+4. Before batch ``b`` sends anything, marks ``b`` and ``b + 1`` of the query are not there, or are
+   the checkpoint's, too. Else another checkpoint began or committed it, of which this is a copy
+   elsewhere, and may have other rows in it. Adopted, it begins all the same. (Of two copies that
+   are in one micro-batch in the same moment neither knows.)
+
 Calls in a stream, and writes within ``foreachBatch``, have a name, and series of their
 own. Spark runs none of their tasks for a micro-batch in which they have no rows, so
 theirs have gaps: a session that is not known was never opened.
 
-4. Before batch ``b > 0`` of such a series sends anything, session ``b - 1`` is closed,
+5. Before batch ``b > 0`` of such a series sends anything, session ``b - 1`` is closed,
    with all before it, and opened first if it never was. There is no commit to do more.
 """
 
@@ -41,12 +49,14 @@ _SERIES_CHARS = 180
 class MicroBatch(NamedTuple):
     """One micro-batch of one query, stable across restarts from its checkpoint.
 
-    ``gaps``: its series may lack micro-batches (rule 4).
+    ``gaps``: its series may lack micro-batches (rule 5). ``place``: where its checkpoint is; "":
+    copies of it are not told apart.
     """
 
     series: str
     batch: int
     gaps: bool = False
+    place: str = ""
 
     @classmethod
     def of(
@@ -79,8 +89,13 @@ class MicroBatch(NamedTuple):
 
     @property
     def closed_before(self) -> str | None:
-        """The session that is closed before this batch sends (rules 1 and 4)."""
+        """The session that is closed before this batch sends (rules 1 and 5)."""
         return f"{self.series}#{self.batch - 1}" if self.batch > 0 else None
+
+    def marks(self, number: int) -> tuple[str, str]:
+        """Return the sessions whose end is a mark: of its checkpoint, of its query (rule 4)."""
+        place = hashlib.sha256(self.place.encode()).hexdigest()[:32]
+        return f"{self.series}/at/{place}#{number}", f"{self.series}/at#{number}"
 
     @property
     def closed_by_commit(self) -> str:

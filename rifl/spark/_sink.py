@@ -125,7 +125,7 @@ class ServiceStreamWriter(_STREAM_WRITER):  # type: ignore[misc]
 
     def write(self, iterator: Iterator[Any]) -> ServiceCommitMessage:
         """Send a task's rows, in the session of its micro-batch."""
-        batch = this_micro_batch()
+        batch = this_micro_batch(self._options)
         plan = self._plan
         if plan is None:
             raise IdentityError("this task has no plan")
@@ -219,6 +219,8 @@ def commit_stream(
     _publish(options, results)
     driver = process_driver(options.connection, options.timeout_s)
     driver.end_session(batch.closed_by_commit, results[0].store)
+    if batch.place:
+        driver.set_marks(batch.marks(batch.batch + 1))
     freeze("commit")
     _tell(options, results[0].session, batch_id, results)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from pyspark import TaskContext
 
+from rifl.spark._checkpoints import checkpoint_of
 from rifl.spark._errors import IdentityError
 from rifl.spark._options import WriteOptions
 from rifl.spark._session_names import MicroBatch, named_series
@@ -14,13 +15,17 @@ _QUERY = "sql.streaming.queryId"
 _BATCH = "streaming.sql.batchId"
 
 
-def this_micro_batch() -> MicroBatch:
+def this_micro_batch(options: WriteOptions) -> MicroBatch:
     """Return which micro-batch of its query's own sink this task belongs to.
 
-    Raises ``IdentityError`` where there is none.
+    Raises ``IdentityError`` where there is none, and if its checkpoint is not known.
     """
-    context = _context()
-    return MicroBatch.of(context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH))
+    told = _context().getLocalProperty
+    batch = MicroBatch.of(told(_QUERY), told(_BATCH))
+    try:
+        return batch._replace(place=checkpoint_of(options.checkpoint, options.query, told))
+    except ValueError as error:
+        raise IdentityError(f"{error}; nothing was sent") from error
 
 
 def named_micro_batch(kind: str, options: WriteOptions) -> MicroBatch | None:

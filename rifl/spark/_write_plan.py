@@ -176,8 +176,25 @@ class WritePlan:
                 "repeat what was sent; nothing was sent. If nothing was sent there "
                 'before, option("adopt", "true") begins here.'
             )
+        if batch.place:
+            _require_own(driver, batch)
         _confirmed.clear()
         _confirmed.add(confirmed)
+
+
+def _require_own(driver: WriteDriver, batch: MicroBatch) -> None:
+    """Raise ``IdentityError`` if another checkpoint has the micro-batch (session names, rule 4)."""
+    for number in (batch.batch, batch.batch + 1):
+        own, query = batch.marks(number)
+        if driver.close_session(query) and not driver.close_session(own):
+            raise IdentityError(
+                f"the server has had micro-batch {number - 1 if number else 0} of {batch.series} "
+                f"from another checkpoint than {batch.place}: of two copies the one that sent goes "
+                "on, since the other may have other rows; nothing was sent. If it was moved here, "
+                'option("adopt", "true") goes on here: do not start the other one again.'
+            )
+    if batch.batch == 0:
+        driver.set_marks(batch.marks(0))
 
 
 # The micro-batch that the server confirmed to this process.

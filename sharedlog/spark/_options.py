@@ -7,7 +7,6 @@ environment variable or a file, which each process reads for itself.
 from __future__ import annotations
 
 import os
-import posixpath
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,13 +14,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from rifl.spark._checkpoints import plain_location
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.names import NameKind, check_hold_name, own_name
 from sharedlog._core.position import Position
 from sharedlog._core.streams import check_name
 
-# Its scheme, its server, its path.
-_LOCATION = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?)?(.*)", re.DOTALL)
 _VALUES = ("valueFormat", "message", "module", "descriptorFile")
 # Spark's own, which reach every source.
 _SPARKS = {"checkpointlocation", "queryname"}
@@ -257,20 +255,6 @@ def _check_stream(stream: str) -> None:
     if not stream:
         raise InvalidRequest('name the stream: option("stream", "...")')
     check_name(stream)
-
-
-def plain_location(location: str, *, links: bool = False) -> str:
-    """Return the one form of those in which a checkpoint's location may be spelled.
-
-    ``links``: this machine's links are followed, as Spark's driver has them.
-    """
-    scheme, server, path = _LOCATION.fullmatch(location).groups("")  # type: ignore[union-attr]
-    if not location:
-        return ""
-    plain = re.sub("^/+", "/", posixpath.normpath(path or "/"))
-    if scheme not in ("", "file"):
-        return f"{scheme}://{server}{plain}"
-    return os.path.realpath(plain) if links and plain.startswith("/") else plain
 
 
 def _filters(text: str, values: ValueOptions) -> bool:

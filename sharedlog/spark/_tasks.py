@@ -14,6 +14,7 @@ from typing import Any
 
 from pyspark import TaskContext
 
+from rifl.spark._checkpoints import checkpoint_of
 from sharedlog._core.errors import Fenced, LogError
 from sharedlog._core.publishing import Placed, pending
 from sharedlog._core.query.attempt import TaskAttempt, TaskResult
@@ -22,13 +23,11 @@ from sharedlog._log.place import Place
 from sharedlog._log.resending import until_answered, until_known
 from sharedlog.spark._content import Content
 from sharedlog.spark._messages import RowMessage
-from sharedlog.spark._options import SinkError, SinkOptions, plain_location
+from sharedlog.spark._options import SinkError, SinkOptions
 
 _QUERY = "sql.streaming.queryId"
 _BATCH = "streaming.sql.batchId"
 _RUN = "spark.jobGroup.id"
-# The session's setting, which Spark passes on to tasks.
-_LOCATION = "spark.sql.streaming.checkpointLocation"
 _UUID = 36
 # Of one append, if the engine takes that.
 _ENTRIES, _BYTES = 5_000, 4 << 20
@@ -59,27 +58,20 @@ def stream_ticket(plan: LogWritePlan) -> Ticket:
             "Spark tells this task no query, batch and run (local properties "
             f"{_QUERY}, {_BATCH} and {_RUN}): nothing was appended"
         )
-    name = plan.options.name or query
+    name, options = plan.options.name or query, plan.options
+    try:
+        checkpoint = checkpoint_of(options.checkpoint, options.query, _property)
+    except ValueError as error:
+        raise SinkError(f"{error}; nothing was appended") from error
     return Ticket(
         name,
         query,
         run,
         plan.number,
         int(batch),
-        adopt=plan.options.adopt,
-        checkpoint=plan.options.checkpoint or _below(_property(_LOCATION), plan.options.query),
+        adopt=options.adopt,
+        checkpoint=checkpoint,
     )
-
-
-def _below(location: str, query: str) -> str:
-    """Return where Spark keeps a query whose own options do not say; raises ``SinkError``."""
-    if not location:
-        raise SinkError(
-            "Spark tells this task no checkpoint's location, without which copies of it cannot be "
-            'told apart: give the query option("checkpointLocation", ...); nothing was appended'
-        )
-    # A query without a name begins anew each time.
-    return plain_location(f"{location}/{query}") if query else ""
 
 
 def batch_ticket(plan: LogWritePlan) -> Ticket:

@@ -56,7 +56,7 @@ class SignalledWriter(ServiceStreamWriter):
 
     def write(self, iterator: Iterator[Any]) -> Any:
         """Send a task's rows, and be killed meanwhile if that was asked for."""
-        if armed("writing") and this_micro_batch().batch == _BATCH:
+        if armed("writing") and this_micro_batch(self._options).batch == _BATCH:
             iterator = _killed_midway(iterator)
         return super().write(iterator)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -225,6 +226,14 @@ def test_a_batch_of_a_stream_reports_closes_late_and_repeats_nothing_when_it_run
     restored("spark.sql.shuffle.partitions", 3)
     restored("spark.sql.adaptive.enabled", "false")
     assert replayed()[3:] == [(2, 4)]
+    shutil.copytree(checkpoint, tmp_path / "copy")
+    (tmp_path / "copy" / "commits" / "2").unlink()
+    (tmp_path / "copy" / "commits" / ".2.crc").unlink(missing_ok=True)
+    copy = {"checkpointLocation": str(tmp_path / "copy")}
+    with pytest.raises(PySparkException, match=r"another checkpoint than .*/copy:"):
+        _started(rows, bank, tmp_path, "append", copy, availableNow=True).awaitTermination(
+            int(SLOW_S)
+        )
     assert bank.effects() == {f"s{file}-{row}": 1 for file in range(3) for row in range(4)}
     clients = (
         spark.read.format("rifl-records")

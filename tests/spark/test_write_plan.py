@@ -338,6 +338,57 @@ def test_a_checkpoint_that_the_server_does_not_remember_is_refused() -> None:
         assert bank.effects.total() == 3
 
 
+@pytest.mark.parametrize("store", ["memory:", "sqlite"])
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_of_two_copies_of_a_checkpoint_the_one_that_sent_goes_on(
+    store: str, first: int, tmp_path: Path
+) -> None:
+    """The other one has other rows in its micro-batches: they would be sent twice (DESIGN §8)."""
+    url = store if store == "memory:" else f"sqlite:///{tmp_path / 'bank.db'}"
+    with _bank(url) as (bank, target):
+        rows = _rows(range(40))
+
+        def run(place: str, batch: int, first: int, end: int, adopt: str = "false") -> None:
+            options = _options(target, adopt=adopt)
+            plan = _planned(options, rows, stream=True)
+            part = rows.slice(first, end - first)
+            # Two tasks, of which each joins.
+            joined = MicroBatch("spark/q", batch, place=place)
+            done = [_send(plan, each, joined) for each in (part.slice(0, 1), part.slice(1))]
+            commit_stream(options, done, batch)
+
+        for batch in range(first):
+            run("/kept", batch, batch, batch + 1)
+        # A copy that was made here; then both take turns.
+        run("/kept", first, 10, 20)
+        for _ in range(2):
+            with pytest.raises(IdentityError, match=r"another checkpoint than /copy.*nothing was"):
+                run("/copy", first, 10, 25)
+        run("/kept", first, 10, 20)
+        run("/kept", first + 1, 20, 30)
+        assert bank.effects.total() == first + 20
+        # Moved there, it goes on there, and there alone.
+        run("/copy", first + 2, 30, 35, adopt="true")
+        run("/copy", first + 2, 30, 35)
+        run("/copy", first + 3, 35, 40)
+        for batch in (first + 2, first + 3):
+            with pytest.raises(IdentityError, match="another checkpoint than /kept"):
+                run("/kept", batch, 30, 40)
+        assert bank.effects == {f"r{each}": 1 for each in [*range(first), *range(10, 40)]}
+
+
+def test_of_two_copies_that_begin_one_sends() -> None:
+    """Also while its first micro-batch is not committed, and is run again (DESIGN §8)."""
+    rows = _rows(range(3))
+    with _bank() as (bank, target):
+        plan = _planned(_options(target), rows, stream=True)
+        for _ in range(2):
+            _send(plan, rows, MicroBatch("spark/q", 0, place="/kept"))
+            with pytest.raises(IdentityError, match="another checkpoint than /copy"):
+                _send(plan, _rows(range(9)), MicroBatch("spark/q", 0, place="/copy"))
+        assert bank.effects.total() == 3
+
+
 def test_a_memory_server_that_restarted_is_noticed() -> None:
     """What a lost store was told is not sent again silently (DESIGN §1, §8)."""
     rows = _rows(range(3))
