@@ -353,8 +353,8 @@ class ClientState:
         """Under the lock: take the calls that waited longest for the window, for ``wake``.
 
         With them those that an interrupt kept from being told: a wake too many does no harm. But
-        not one whose time is over, which ends by its own timer: it would pass the room on to the
-        next one, and so would hundreds, each within the other.
+        not one whose deadline has passed, which ends by its own timer: it would pass the room on to
+        the next one, and so would hundreds, each within the other.
         """
         if not (self.window_waiters or self._to_be_told):
             return ()
