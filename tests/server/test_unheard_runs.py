@@ -46,7 +46,7 @@ class Left:
 
     async def wait(self, request: bytes) -> None:
         """Wait in the first run of a request."""
-        if self.runs.count(request) > 1:
+        if self.runs.count(request) > 1 or self.go.is_set():
             return
         self.waiting.append(request)
         try:
@@ -296,6 +296,10 @@ class Effects:
                 await connection.execute("INSERT INTO unheard VALUES (%s)", (request,))
                 await left.wait(request)
                 rifl.record(context, b"did " + request, connection)
+        except asyncio.CancelledError:
+            if not left.waiting:
+                left.cancelled.append(request)
+            raise
         finally:
             await connection.close()
         return b"did " + request
@@ -361,7 +365,7 @@ def test_a_commit_that_has_begun_is_not_cut_off(
         server.duplicate_waits()
         effects.own.execute("SELECT pg_advisory_unlock(4711)")
         assert read(last).response == b"did 1"
-    assert (server.runs, effects.count) == ([b"1"], 1)
+    assert (server.runs, effects.count, server.cancelled) == ([b"1"], 1, [])
 
 
 @pytest.mark.parametrize("cancels", [False, True])
