@@ -487,6 +487,7 @@ CLOSED_GENERATORS = {
     "rifl._stores.shared.steps: _in_step",
     # Leaves what takes locks to another thread.
     "rifl._server.sync_streams: deduplicated",
+    "rifl._stores.sqlite.key_lookup: __await__",
     # Closes what it alone has opened.
     "rifl.spark._source: read",
 }

@@ -48,6 +48,7 @@ def _parts() -> Iterator[_Part]:
         "first_answer_s",
         2,
     )
+    yield _Part("a store of ten million keys", "keys", ("--keys", "10000000"), "opened_s", 2)
 
 
 def main() -> None:

@@ -223,7 +223,7 @@ class Server:
         shard = self._shard
         call = parse_call(find_header(rpc.metadata) or b"", rpc.method, rpc.request)
         try:
-            decision = shard.calls.decide(call, _POLICY, shard.loop.now)
+            decision: Any = shard.calls.decide(call, _POLICY, shard.loop.now)
         except RiflError as error:
             shard.network.reply(rpc, _refused(error), None)
             self._leave()

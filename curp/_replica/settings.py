@@ -92,8 +92,8 @@ class Tuning:
             given,
             # Acknowledgements count from their entry: what is not synced stays known.
             window=2 * given.window + self.max_unsynced,
-            max_keys=min(given.max_keys, _SHARED_KEYS),
-            max_key_bytes=min(given.max_key_bytes, _SHARED_KEY_BYTES),
+            max_keys=min(given.max_keys or _SHARED_KEYS, _SHARED_KEYS),
+            max_key_bytes=min(given.max_key_bytes or _SHARED_KEY_BYTES, _SHARED_KEY_BYTES),
         )
 
 

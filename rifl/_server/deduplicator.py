@@ -159,6 +159,8 @@ class Deduplicator:
         self._observer = Observers.of(observer, _observer_failed)
         self._health = HealthStatus()
         self._store = open_store(url, lock_timeout_s=lock_timeout_s, codec=codec)
+        bounds = self._bounds = bounds.on_disk(self._store.free_bytes)
+        key_bounds = bounds.of_keys(key_retention_s)
         self._store.observer = self._observer
         self._store.on_refusal = self._refusal_changed
         try:

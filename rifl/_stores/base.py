@@ -39,6 +39,8 @@ class Store(BatchRecords, Protocol):
     on_refusal: Callable[[RiflError | None], None] | None
     # Whether a handler may be cancelled half-way: what it did without a record is not the store's.
     cancels_handlers: bool
+    # Room for keys on the disk that has them, when the store was opened; None: that is elsewhere.
+    free_bytes: int | None
     # How many coroutines of handlers were cancelled: threads that they left behind may go on.
     cancelled: int
 

@@ -1,4 +1,4 @@
-"""Records as a store keeps them: sealed where the user asks, dated where time counts."""
+"""Records as a store keeps them: sealed where the user asks."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Transform = Callable[[bytes, bytes], bytes]
 # No protobuf message starts with it: what does is an envelope.
 _ENVELOPE = 0
 _SEALED = 1
-# The envelope's first byte, its flags, and the time in seconds.
-DATE_BYTES = 6
+# The envelope's first byte, and its flags.
+_ENVELOPE_BYTES = 2
 
 
 class RecordCodec:
@@ -32,11 +32,9 @@ class RecordCodec:
     ``seal`` and ``unseal`` are the user's, both or neither: any thread, possibly in many at
     once. Each gets bytes and the place of their call (``Call.place``) as associated data, and
     returns bytes. Sealed are answers whole (status, metadata, messages); identities and method
-    names are not. ``require_sealed``: a record that is not sealed is not believed. A keyed call's
-    record carries the time of its completion, by the clock that the store keeps, for its
-    retention.
+    names are not. ``require_sealed``: a record that is not sealed is not believed.
 
-    With ``seal`` None and no time, a record is stored as the protobuf message that it is.
+    With ``seal`` None a record is stored as the protobuf message that it is.
     """
 
     def __init__(
@@ -61,10 +59,8 @@ class RecordCodec:
         made._most_bytes = most_bytes
         return made
 
-    def to_bytes(
-        self, record: CompletionRecord, call: Call | None, at_s: float | None = None
-    ) -> bytes:
-        """Serialise a call's record with its seed, and ``at_s``, its completion, if that is kept.
+    def to_bytes(self, record: CompletionRecord, call: Call | None) -> bytes:
+        """Serialise a call's record with its seed.
 
         ``call`` is None for a verdict about any call, which is never sealed.
 
@@ -74,27 +70,22 @@ class RecordCodec:
         data = record_to_bytes(record)
         if call is not None and call.seed:
             data += seed_field(call.seed)
-        if self._seal is not None or at_s is not None:
-            flags = 0
-            if call is not None and self._seal is not None:
-                flags, data = _SEALED, self._seal(data, call.place)
-            data = bytes((_ENVELOPE, flags)) + int(at_s or 0).to_bytes(4, "big") + data
+        if self._seal is not None and call is not None:
+            data = bytes((_ENVELOPE, _SEALED)) + self._seal(data, call.place)
         if self._most_bytes is not None and len(data) > self._most_bytes:
             raise ValueError(
                 f"the record has {len(data)} bytes, and the store's server takes {self._most_bytes}"
             )
         return data
 
-    def of_a_run(
-        self, record: CompletionRecord, call: Call, at_s: float | None = None
-    ) -> tuple[CompletionRecord, bytes]:
+    def of_a_run(self, record: CompletionRecord, call: Call) -> tuple[CompletionRecord, bytes]:
         """Return the record to keep of a call that has run, and its bytes.
 
         A record must be kept, and it must be what the first caller is told: if
         ``seal`` fails, that is OUTCOME_UNKNOWN.
         """
         try:
-            return record, self.to_bytes(record, call, at_s)
+            return record, self.to_bytes(record, call)
         except Exception:  # noqa: BLE001 - whatever the user's seal raises
             _log.exception("record_not_kept", method=call.method)
             lost = refusal_record(
@@ -102,7 +93,7 @@ class RecordCodec:
                     "the call ran, and its answer could not be kept: the server's events say why"
                 )
             )
-            return lost, RecordCodec().to_bytes(lost, call, at_s)
+            return lost, RecordCodec().to_bytes(lost, call)
 
     def from_bytes(self, data: bytes, call: Call | None = None) -> CompletionRecord:
         """Read a record, for a ``call`` of its identity if there is one.
@@ -114,9 +105,9 @@ class RecordCodec:
         """
         flags = 0
         if data[:1] == bytes((_ENVELOPE,)):
-            if len(data) < DATE_BYTES:
+            if len(data) < _ENVELOPE_BYTES:
                 raise ValueError("the stored bytes end within their envelope")
-            flags, data = data[1], data[DATE_BYTES:]
+            flags, data = data[1], data[_ENVELOPE_BYTES:]
         if flags & _SEALED:
             if self._unseal is None or call is None:
                 raise OutcomeUnknown("the call's record is sealed, and no unseal was given")
@@ -155,13 +146,6 @@ class RecordCodec:
             return RecordCodec().from_bytes(data).outcome is Outcome.UNKNOWN
         except (OutcomeUnknown, ValueError):
             return False
-
-    @staticmethod
-    def completed_at(head: bytes) -> float | None:
-        """Return the seconds in the first ``DATE_BYTES``, None if there are none."""
-        if len(head) < DATE_BYTES or head[0] != _ENVELOPE:
-            return None
-        return float(int.from_bytes(head[2:DATE_BYTES], "big")) or None
 
 
 def _read(data: bytes, call: Call | None) -> CompletionRecord:

@@ -56,11 +56,14 @@ class EmbeddedStore:
     # Whether there are rows to delete when calls are acknowledged.
     _has_rows = False
     _attempt_class: type[Attempt] = Attempt
+    # Of a store that finds keys by itself: see ``ClientTable``.
+    _look_up: Callable[[Attempt, Call, MethodPolicy], Later] | None = None
 
     def __init__(self) -> None:
         # Both are set before ``bind``, if at all.
         self.observer: Observer | None = None
         self.on_refusal: Callable[[RiflError | None], None] | None = None
+        self.free_bytes: int | None = None
         self.cancelled = 0
         self._told: RiflError | None = None
         # That it may be another one: who is told may say so again.
@@ -94,6 +97,7 @@ class EmbeddedStore:
             key_bounds=key_bounds,
             note_released=self._has_rows,
             attempts=self._attempt_class,
+            look_up=self._look_up,
         )
         self._clock = clock
         self._live_on(0.0)

@@ -20,6 +20,8 @@ from rifl.core._shared.errors import WindowExceeded
 # From this part of all on a caller adds within its share only, and from the next one on only who
 # has none: the rest is for newcomers.
 _CROWDED, _RESERVED = 3 / 4, 7 / 8
+# A source's keys count for so much of their retention longer, and together.
+_PARTS = 64
 
 
 class _Answer(NamedTuple):
@@ -39,13 +41,22 @@ class _OfClient:
         self.heard_at = -math.inf
 
 
+class _Kept:
+    """Keys that were completed within a part of their retention, which are counted together."""
+
+    __slots__ = ("bytes", "first_until", "keys", "until")
+
+    def __init__(self, until: float) -> None:
+        self.first_until = self.until = until
+        self.keys = self.bytes = 0
+
+
 class _OfSource:
-    __slots__ = ("bytes", "kept")
+    __slots__ = ("bytes", "kept", "keys")
 
     def __init__(self) -> None:
-        # When its retention has passed, and its bytes; in the order of completion.
-        self.kept: deque[tuple[float, int]] = deque()
-        self.bytes = 0
+        self.kept: deque[_Kept] = deque()
+        self.keys = self.bytes = 0
 
 
 class HeldAnswers:
@@ -226,19 +237,28 @@ class HeldAnswers:
         until = math.inf if retention_s is None else now + retention_s
         self.active = True
         kept = self._sources.setdefault(attempt.call.source, _OfSource())
-        kept.kept.append((until, size))
+        last = kept.kept[-1] if kept.kept else None
+        if last is None or until > last.first_until + (retention_s or 0.0) / _PARTS:
+            last = _Kept(until)
+            kept.kept.append(last)
+        last.until = max(last.until, until)
+        last.keys += 1
+        last.bytes += size
+        kept.keys += 1
         kept.bytes += size
 
     def _admit_source(self, source: str, now: float) -> None:
         kept = self._sources.get(source)
         if kept is None:
             return
-        while kept.kept and kept.kept[0][0] <= now:
-            kept.bytes -= kept.kept.popleft()[1]
+        while kept.kept and kept.kept[0].until <= now:
+            over = kept.kept.popleft()
+            kept.keys -= over.keys
+            kept.bytes -= over.bytes
         if not kept.kept:
             del self._sources[source]
             self.active = bool(self._clients or self._sources)
-        elif len(kept.kept) >= self._bounds.source_keys or kept.bytes >= self._bounds.source_bytes:
+        elif kept.keys >= self._bounds.source_keys or kept.bytes >= self._bounds.source_bytes:
             raise WindowExceeded(
-                f"{len(kept.kept)} keys with {kept.bytes} bytes are recorded for this address"
+                f"{kept.keys} keys with {kept.bytes} bytes are recorded for this address"
             )

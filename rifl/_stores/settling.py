@@ -155,8 +155,7 @@ def _settle(store: Inspection, rpc_id: RpcId, settlement: Settlement) -> Settled
             f"{rpc_id}: {holder} may still run it, or would not notice: stop it first"
         )
     if settlement.executed:
-        date = None if seen is None else RecordCodec.completed_at(seen)
-        data = RecordCodec().to_bytes(settlement.record(rpc_id), None, date)
+        data = RecordCodec().to_bytes(settlement.record(rpc_id), None)
         if not store.replace(rpc_id, seen, data, note):
             raise StoreLocked(f"{rpc_id} was recorded or taken over just now; look again")
         return Settled.EXECUTED

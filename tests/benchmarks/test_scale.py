@@ -29,3 +29,10 @@ def test_an_idle_client_costs_a_few_hundred_bytes() -> None:
     assert found["clients"] == found["unacknowledged"] == 60_000
     # With what the last burst of ten thousand took before it came to rest.
     assert found["bytes_a_client"] < 800
+
+
+def test_keys_are_measured() -> None:
+    """Filled in bulk, a store has what calls would have left, and its retentions end."""
+    found = measured("keys", "--keys", "104000", "--more", "1500")
+    assert found["ended_keys"] == 100_000
+    assert found["opened_s"] > 0

@@ -127,8 +127,8 @@ def acknowledgement_not_durable() -> AbstractContextManager[Any]:
 
 
 def intents_forgotten() -> AbstractContextManager[Any]:
-    def close_intents(self: Database, record: Any, lived_s: int) -> int:
-        return int(self._writer.execute("DELETE FROM rifl_call WHERE record IS NULL").rowcount)
+    def close_intents(self: Database, record: Any, until_s: Any) -> None:
+        self._writer.execute("DELETE FROM rifl_call WHERE record IS NULL")
 
     return unittest.mock.patch.object(Database, "close_intents", close_intents)
 

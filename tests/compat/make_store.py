@@ -23,6 +23,7 @@ from rifl._stores.postgres import schema as postgres_schema
 from rifl._wire.header import fingerprint
 from rifl.core._serving.bounds import Bounds
 from rifl.core._serving.client_table import Attempt
+from rifl.core._serving.later import Later
 from rifl.core._serving.namespace import namespace_id
 from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy
 from rifl.core._shared.call import Call
@@ -76,7 +77,7 @@ def make(url: str) -> None:
         call.fingerprint = fingerprint(METHOD, REQUEST)
         call.method = "/bank.Bank/Deposit"
         claimed: Any = store.claim(call, policy)
-        attempt = (claimed.wait() if shared else claimed).attempt
+        attempt = (claimed.wait() if isinstance(claimed, Later) else claimed).attempt
         if attempt is None:
             raise SystemExit("the call is not new")
         if (pending := store.start(attempt)) is not None:

@@ -58,10 +58,14 @@ class _Client:
 def _columns(path: Path) -> dict[str, list[Any]]:
     with closing(sqlite3.connect(path)) as connection:
         tables = connection.execute("SELECT name FROM sqlite_master WHERE type='table'")
-        return {
+        columns: dict[str, list[Any]] = {
             table: connection.execute(f"PRAGMA table_info({table})").fetchall()
             for (table,) in tables
         }
+        others = connection.execute(
+            "SELECT name, sql FROM sqlite_master WHERE type IN ('index', 'trigger') AND sql <> ''"
+        )
+        return columns | {name: [sql] for name, sql in others}
 
 
 def _version(path: Path) -> int:

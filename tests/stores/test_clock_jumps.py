@@ -12,6 +12,7 @@ from lease_server import LeaseAuthority
 from rifl._stores import open_store
 from rifl._stores.sqlite.journal_entries import JournalEntry
 from rifl.core._serving.bounds import Bounds, KeyBounds
+from rifl.core._serving.later import Later
 from rifl.core._serving.namespace import namespace_id
 from rifl.core._serving.policy import MethodPolicies
 from rifl.core._serving.verdict import Verdict
@@ -56,14 +57,19 @@ class Aging:
             entry = JournalEntry(JournalEntry.DELETE, (0, 0), patient=False, failure=RuntimeError)
             self.store._main.journal.submit(entry).wait()
 
+    def claim(self, key: bytes) -> Any:
+        """Decide about a call by a key."""
+        decision = self.store.claim(keyed(PEER, key), IDEMPOTENT)
+        return wait(decision) if isinstance(decision, Later) else decision
+
     def record(self, key: bytes) -> None:
         """Complete a call by a key."""
-        attempt = self.store.claim(keyed(PEER, key), IDEMPOTENT).attempt
+        attempt = self.claim(key).attempt
         wait(self.store.finish(attempt, FIRST))
 
     def is_known(self, key: bytes) -> bool:
         """Whether a retry is answered, not run."""
-        decision = self.store.claim(keyed(PEER, key), IDEMPOTENT)
+        decision = self.claim(key)
         if decision.verdict is Verdict.NEW:
             wait(self.store.abandon(decision.attempt))
         return decision.verdict is Verdict.COMPLETED

@@ -68,7 +68,7 @@ class _Bench:
 
     def record(self, *seqs: int, record: bytes = b"r", patient: bool = False) -> JournalEntry:
         """An entry of so many records."""
-        rows = [(7, seq, b"f", "/m", record) for seq in seqs]
+        rows = [(7, seq, b"f", "/m", None, record) for seq in seqs]
         return JournalEntry(JournalEntry.RECORD, *rows, patient=patient, failure=RuntimeError)
 
     def records(self) -> dict[int, bytes]:
@@ -192,7 +192,7 @@ def test_one_commit_carries_the_intent_of_one_call_and_the_record_of_another(
     entries = [bench.journal.submit(bench.record(0))]
     until(lambda: bench.steps == ["INSERT"], "the first is under way")
     intent = JournalEntry(
-        JournalEntry.INTENT, (7, 1, b"f", "/m"), patient=False, failure=RuntimeError
+        JournalEntry.INTENT, (7, 1, b"f", "/m", None), patient=False, failure=RuntimeError
     )
     entries += [bench.journal.submit(each) for each in (intent, bench.record(2))]
     bench.reader.execute("COMMIT")

@@ -364,3 +364,22 @@ def test_the_keys_of_an_address_count_for_their_retention(
     held.note(arrival(-1, None, key=b"k9", source="10.0.0.7"), 1000)
     with pytest.raises(WindowExceeded):
         held.admit(arrival(-1, None, key=b"k10", source="10.0.0.7"))
+
+
+def test_many_keys_of_an_address_take_no_more_memory(
+    make: Callable[..., HeldAnswers], clock: Clock
+) -> None:
+    """They are counted together by when they end, and none is counted for much longer (§9)."""
+    held = HeldAnswers(Bounds(max_keys=40_000), KeyBounds(retention_s=60.0), clock=clock)
+    for at in range(10_000):
+        held.note(arrival(-1, None, key=b"%d" % at, source="here"), 10)
+        clock.now += 0.006
+    assert len(held._sources["here"].kept) < 80
+    with pytest.raises(WindowExceeded, match="10000 keys"):
+        held.admit(arrival(-1, None, key=b"k", source="here"))
+    clock.now += 31
+    held.admit(arrival(-1, None, key=b"k", source="here"))
+    assert 4_000 < held._sources["here"].keys < 6_000
+    clock.now += 31
+    held.admit(arrival(-1, None, key=b"k", source="here"))
+    assert not held._sources

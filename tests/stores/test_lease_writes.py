@@ -47,7 +47,7 @@ def _authority(calls: Calls) -> LeaseAuthority:
 
 
 def _entry(seq: int) -> JournalEntry:
-    row = (7, seq, b"f", "/m", b"r")
+    row = (7, seq, b"f", "/m", None, b"r")
     return JournalEntry(JournalEntry.RECORD, row, patient=False, failure=RuntimeError)
 
 

@@ -37,6 +37,6 @@ class TestSqlite(SettlesUnknown):
     def test_a_server_serves_what_was_settled_beside_it(self, made: str) -> None:
         """Verdicts are settled as executed while the server runs (DESIGN §4)."""
         with _serving(made) as store:
-            assert store.claim(_call(KEY), PLAIN).record is None
+            assert store.claim(_call(KEY), PLAIN).wait().record.reason == "OUTCOME_UNKNOWN"
             assert settle_unknown(made, [KEY], LOST) == {KEY: Settled.EXECUTED}
             assert store.fetch(_call(KEY)).reason == "ANSWER_LOST"

@@ -473,7 +473,7 @@ def test_the_journal_has_its_turn_too(calls: Calls, place: Place, pool: ThreadPo
     """Journal and handlers write in the order they came, and nobody polls for a lock (§6)."""
     attempts, release = held(calls, pool, 2)
     entry = JournalEntry(
-        JournalEntry.RECORD, (7, 1, b"f", "/m", b"r"), patient=False, failure=RuntimeError
+        JournalEntry.RECORD, (7, 1, b"f", "/m", None, b"r"), patient=False, failure=RuntimeError
     )
     pending = calls.store._main.journal.submit(entry)
     until(lambda: calls.waiting() == 2, "the journal waits")
@@ -523,7 +523,7 @@ def test_the_journal_is_not_starved(calls: Calls, pool: ThreadPoolExecutor) -> N
     storming = [pool.submit(storm) for _ in range(8)]
     for seq in range(20):
         entry = JournalEntry(
-            JournalEntry.RECORD, (7, seq, b"f", "/m", b"r"), patient=False, failure=ValueError
+            JournalEntry.RECORD, (7, seq, b"f", "/m", None, b"r"), patient=False, failure=ValueError
         )
         calls.store._main.journal.submit(entry, awaited=True).wait()
     stop.set()

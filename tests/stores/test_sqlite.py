@@ -17,6 +17,7 @@ from rifl._stores.pending import wake_on_loop
 from rifl._stores.sqlite import journal, lease_storage
 from rifl._stores.sqlite.journal_entries import JournalEntry
 from rifl.core._serving.bounds import Bounds, KeyBounds
+from rifl.core._serving.later import Later
 from rifl.core._serving.policy import MethodPolicies
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import (
@@ -74,6 +75,7 @@ class Files:
     def begin(self, one, policy):
         """Claim and start."""
         decision = self.store.claim(one, policy)
+        decision = wait(decision) if isinstance(decision, Later) else decision
         assert decision.verdict is Verdict.NEW
         wait(self.store.start(decision.attempt))
         return decision.attempt
@@ -658,15 +660,15 @@ def test_a_key_without_room_may_have_run_before_a_restart(
         )
         policy = policies.find("/s/M")
         client = client or authority.grant().client_id
-        decision = store.claim(keyed(client, b"first"), policy)
+        decision = wait(store.claim(keyed(client, b"first"), policy))
         if decision.verdict is Verdict.NEW:
             wait(store.start(decision.attempt))
             wait(store.finish(decision.attempt, FIRST))
         if in_a_batch:
-            [refusal] = store.claim_all([keyed(client, b"second")], policy)
+            [refusal] = wait(store.claim_all([keyed(client, b"second")], policy))
         else:
             with pytest.raises(WindowExceeded) as raised:
-                store.claim(keyed(client, b"second"), policy)
+                wait(store.claim(keyed(client, b"second"), policy))
             refusal = raised.value
         assert refusal.outcome.name == (outcome if kind == "idempotent" else "NOT_EXECUTED")
         store.close()

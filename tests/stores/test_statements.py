@@ -18,7 +18,7 @@ def connection(tmp_path: Path) -> sqlite3.Connection:
 
 
 def _rows(count: int, record: bytes) -> list[tuple[object, ...]]:
-    return [(7, seq, b"f", "/m", record, seq, 1) for seq in range(count)]
+    return [(7, seq, b"f", "/m", None, record, seq, 1) for seq in range(count)]
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 5, 63, 64, 65, 150])
@@ -36,7 +36,7 @@ def test_any_number_of_rows_is_written_and_deleted(
 def test_a_record_that_stands_stays_in_a_statement_of_many(connection: sqlite3.Connection) -> None:
     """Of many rows at once, those with a record keep it; intents get theirs (DESIGN §4, step 7)."""
     JournalEntry.RECORD.write(connection, _rows(2, b"first"))
-    JournalEntry.INTENT.write(connection, [(7, seq, b"f", "/m", 1, 1) for seq in (2, 3)])
+    JournalEntry.INTENT.write(connection, [(7, seq, b"f", "/m", None, 1, 1) for seq in (2, 3)])
     JournalEntry.RECORD.write(connection, _rows(4, b"second"))
     records = connection.execute("SELECT record FROM rifl_call ORDER BY identity").fetchall()
     assert records == [(b"first",), (b"first",), (b"second",), (b"second",)]

@@ -155,7 +155,7 @@ def test_a_session_whose_first_call_was_running_at_a_crash_is_kept(tmp_path: Pat
         used = dedup._authority.open_session("used").client_id
         dedup._authority.open_session("unused")
         call = Call(used, b"", None, b"a key", method="/p.S/M", fingerprint=b"f")
-        decision = dedup._store.claim(call, idempotent)
+        decision = dedup._store.claim(call, idempotent).wait()
         started = dedup._store.start(decision.attempt)
         assert started is not None
         started.wait()

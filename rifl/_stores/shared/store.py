@@ -173,6 +173,7 @@ class SharedStore:
         self.observer: Observer | None = None
         self.on_refusal: Callable[[RiflError | None], None] | None = None
         self.cancelled = 0
+        self.free_bytes: int | None = None
         self.leases = leases
         self.owner = token_hex(OWNER_BYTES)
         self._backend = backend

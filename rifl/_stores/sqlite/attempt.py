@@ -5,6 +5,7 @@ from __future__ import annotations
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.later import Later
 from rifl.core._shared.invariant import InvariantViolated
+from rifl.core._shared.record import CompletionRecord
 
 
 class SqliteAttempt(Attempt):
@@ -15,7 +16,8 @@ class SqliteAttempt(Attempt):
     shared transaction was asked for and has not ended. ``sealed``: the handler has
     ended, and what a thread of its still records must not be committed. ``unsynced``: a
     commit of what is ``recorded`` does not wait for the disk. ``stored``: what is ``recorded``,
-    as its row has it.
+    as its row has it. ``found``: what the look-up of its key found, the fingerprint and the record,
+    by which the attempt ended.
     """
 
     intended = False
@@ -24,6 +26,7 @@ class SqliteAttempt(Attempt):
     sealed = False
     unsynced = False
     stored: bytes | None = None
+    found: tuple[bytes | None, CompletionRecord] | None = None
 
     @property
     def undone(self) -> bool:  # type: ignore[override]  # only read

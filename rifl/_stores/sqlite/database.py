@@ -7,20 +7,22 @@ import json
 import sqlite3
 import struct
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from _rifl_ground.sqlite.failures import Stopped
-from rifl._stores.codec import DATE_BYTES, RecordCodec
+from rifl._stores.codec import RecordCodec
 from rifl._stores.errors import WrongDatabase
 from rifl._stores.inspection import NOTES_KEPT, VERDICTS_KEPT_S
 from rifl._stores.rows import RowCall
 from rifl._stores.sqlite.attempt import SqliteAttempt
 from rifl._stores.sqlite.journal import Journal
+from rifl._stores.sqlite.journal_entries import DROP_CALLS, DROP_CLIENT, DROP_KEYS
 from rifl._stores.sqlite.medium import FILES, Medium
 from rifl._stores.sqlite.schema import close_database, get_meta, open_database, set_meta
 from rifl._stores.sqlite.shared_transactions import SharedTransactions
-from rifl._stores.sqlite.statements import FORGET_UNKNOWN
+from rifl._stores.sqlite.statements import CLIENT_IDS, FORGET_UNKNOWN
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import RecordPending
 from rifl.core._shared.invariant import InvariantViolated
@@ -32,23 +34,32 @@ _GET = (
 )
 _GET_ROWS = "SELECT key, value, commit_number FROM rifl_row WHERE key IN ({})"
 _KEYS_AT_ONCE = 500
-_CLIENT_IDS = "SELECT client_id FROM rifl_client UNION SELECT client_id FROM rifl_call"
-_INTENTS = "SELECT client_id, identity, method FROM rifl_call WHERE record IS NULL LIMIT ?"
+# Calls without a key: of keyed ones there may be many, and none is read.
+_SEQUENCED = "identity < x'' AND client_id IN (SELECT client_id FROM rifl_client)"
+_INTENTS = (
+    "SELECT client_id, identity, method, record IS NULL FROM rifl_call WHERE until_s = 0 "  # noqa: S608 - ours
+    f"UNION ALL SELECT client_id, identity, method, 1 FROM rifl_call WHERE {_SEQUENCED} "
+    "AND record IS NULL"
+)
+_LOOK_UP = (
+    "SELECT fingerprint, record, coalesce(keys, 0), coalesce(bytes, 0) "
+    "FROM (SELECT ? AS client_id, ? AS identity) "
+    "LEFT JOIN rifl_call USING (client_id, identity) LEFT JOIN rifl_keys USING (client_id)"
+)
+_NEXT_UNTIL = "SELECT min(until_s) FROM rifl_call WHERE until_s > 0"
 # Peers' namespaces that hold no key: no lease of theirs ends, so they go here.
 _DROP_NAMESPACES = (
-    "DELETE FROM rifl_client WHERE client_id < 0 "
-    "AND client_id NOT IN (SELECT client_id FROM rifl_call)"
+    "DELETE FROM rifl_client WHERE client_id < 0 AND NOT EXISTS "
+    "(SELECT 1 FROM rifl_call WHERE rifl_call.client_id=rifl_client.client_id)"
 )
-# The verdict about a call with a key has a date, since keys are let go by their age.
-_CLOSE_INTENTS = (
-    "UPDATE rifl_call SET record=CASE typeof(identity) WHEN 'blob' THEN ? ELSE ? END "
-    "WHERE record IS NULL"
+# What an operator settled has its record.
+_CLOSE_INTENT = (
+    "UPDATE rifl_call SET record=coalesce(record, ?), until_s=? WHERE client_id=? AND identity=?"
 )
 # The record goes when its verdict is acknowledged, or its client ends.
-_REMEMBER_INTENTS = (
+_REMEMBER_INTENT = (
     "INSERT OR IGNORE INTO rifl_unknown SELECT client_id, identity, method, "
-    "changed_at_unix_s, NULL "
-    "FROM rifl_call WHERE record IS NULL"
+    "changed_at_unix_s, NULL FROM rifl_call WHERE client_id=? AND identity=? AND record IS NULL"
 )
 # Under which the names of other databases are kept.
 _NAMED = "databases"
@@ -68,6 +79,18 @@ def unpack_ranges(data: bytes) -> list[tuple[int, int]]:
         return list(struct.iter_unpack("<QQ", data))
     except struct.error as error:
         raise ValueError(f"acknowledged ranges of {len(data)} bytes") from error
+
+
+class LookedUp(NamedTuple):
+    """What is durable of a keyed call: no ``record`` if it is new or runs.
+
+    ``keys`` and ``bytes``: of its client, those with a record.
+    """
+
+    fingerprint: bytes | None
+    record: bytes | None
+    keys: int
+    bytes: int
 
 
 class Database:
@@ -155,26 +178,25 @@ class Database:
             connection.execute("PRAGMA foreign_keys=ON")
         return connection
 
-    def intents(self, limit: int) -> list[str]:
-        """Return the identities of intents, with their methods, for the log."""
-        rows = self._writer.execute(_INTENTS, (limit,))
-        return [
-            f"{client_id}/{identity.hex() if isinstance(identity, bytes) else identity} {method}"
-            for client_id, identity, method in rows
-        ]
+    def intents(self) -> list[tuple[int, int | bytes, str, int]]:
+        """Return the intents' clients, identities and methods; last 0 if it has been settled."""
+        return self._writer.execute(_INTENTS).fetchall()
 
-    def close_intents(self, record: CompletionRecord, lived_s: int) -> int:
-        """Give every intent of a dead incarnation its verdict, durably; how many.
+    def close_intents(
+        self, record: CompletionRecord, until_s: Mapping[tuple[int, int | bytes], float | None]
+    ) -> None:
+        """Give intents of a dead incarnation their verdict, durably, and keep it so long.
 
         Not sealed: nothing of an answer is in it.
         """
-        verdicts = [RecordCodec().to_bytes(record, None, date) for date in (lived_s + 1, None)]
+        verdict = RecordCodec().to_bytes(record, None)
         self._writer.execute("BEGIN IMMEDIATE")
-        self._writer.execute(_REMEMBER_INTENTS)
+        self._writer.executemany(_REMEMBER_INTENT, until_s)
         self._writer.execute(FORGET_UNKNOWN, (VERDICTS_KEPT_S, NOTES_KEPT))
-        closed = self._writer.execute(_CLOSE_INTENTS, verdicts).rowcount
+        self._writer.executemany(
+            _CLOSE_INTENT, [(verdict, until, *each) for each, until in until_s.items()]
+        )
         self._writer.execute("COMMIT")
-        return closed
 
     def forget_namespaces(self) -> None:
         """Remove peers' namespaces that hold no key any more."""
@@ -182,10 +204,10 @@ class Database:
 
     def forget_others(self, client_ids: set[int]) -> None:
         """Remove the rows of clients that the store does not know (any more)."""
-        strays = [row for row in self._writer.execute(_CLIENT_IDS) if row[0] not in client_ids]
+        strays = [row for row in self._writer.execute(CLIENT_IDS) if row[0] not in client_ids]
         self._writer.execute("BEGIN IMMEDIATE")
-        self._writer.executemany("DELETE FROM rifl_call WHERE client_id=?", strays)
-        self._writer.executemany("DELETE FROM rifl_client WHERE client_id=?", strays)
+        for statement in (DROP_KEYS, DROP_CALLS, DROP_CLIENT):
+            self._writer.executemany(statement, strays)
         self._writer.execute("COMMIT")
 
     def lived(self, now_s: float) -> int:
@@ -207,13 +229,30 @@ class Database:
             "SELECT client_id, first_incomplete, completed FROM rifl_client"
         )
 
-    def calls(self) -> Iterator[tuple[int, int | bytes, bytes | None, int, str, bytes | None]]:
-        """Return each call's client, identity, fingerprint, record size, method, record's head."""
+    def calls(self) -> Iterator[tuple[int, int, bytes | None]]:
+        """Return the client, seq and fingerprint of each call without a key."""
         return self._writer.execute(
-            "SELECT client_id, identity, fingerprint, length(record), method, "
-            "CASE typeof(identity) WHEN 'blob' THEN substr(record, 1, ?) END FROM rifl_call",
-            (DATE_BYTES,),
+            f"SELECT client_id, identity, fingerprint FROM rifl_call WHERE {_SEQUENCED}"  # noqa: S608 - ours
         )
+
+    def look_up(self, client_id: int, keys: Sequence[int | bytes]) -> list[LookedUp]:
+        """Return what is durable of keyed calls of one client; raises ``sqlite3.Error``."""
+        with self._reader_lock:
+            return [
+                LookedUp(*self._reader.execute(_LOOK_UP, (client_id, key)).fetchone())
+                for key in keys
+            ]
+
+    def keys(self) -> dict[int, int]:
+        """Return how many keys each client has; raises ``sqlite3.Error``."""
+        with self._reader_lock:
+            return dict(self._reader.execute("SELECT client_id, keys FROM rifl_keys"))
+
+    def next_until_s(self) -> float | None:
+        """Return when the next retention ends, None if none does; raises ``sqlite3.Error``."""
+        with self._reader_lock:
+            found: tuple[float | None] = self._reader.execute(_NEXT_UNTIL).fetchone()
+            return found[0]
 
     def read(self, call: Call) -> CompletionRecord | None:
         """Return the durable record of a call, None if there is none.

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from rifl._stores.codec import RecordCodec
 from rifl._stores.sqlite.address import enforces_keys, path_of
-from rifl._stores.sqlite.database import Database
+from rifl._stores.sqlite.database import Database, LookedUp
 from rifl._stores.sqlite.medium import Medium
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._shared.call import Call
+from rifl.core._shared.errors import StoreUnavailable
 from rifl.core._shared.record import CompletionRecord
 
 
@@ -73,6 +76,21 @@ class Databases:
                 return record
         return None
 
+    def look_up(self, client_id: int, keys: Sequence[int | bytes]) -> list[LookedUp]:
+        """Return what is durable of keyed calls of one client, wherever it is.
+
+        Raises ``StoreUnavailable``, and stops the file's journal where it is damaged.
+        """
+        found: list[LookedUp] = []
+        for database in self:
+            try:
+                some = database.look_up(client_id, keys)
+            except sqlite3.Error as error:
+                database.journal.stop_for(error)
+                raise StoreUnavailable(f"keys cannot be looked up: {error}") from error
+            found = [_both(*pair) for pair in zip(found, some, strict=True)] if found else some
+        return found
+
     def look(self) -> None:
         """Check the files that see no commits."""
         for database in self:
@@ -88,6 +106,13 @@ class Databases:
         for database in self:
             database.leave()
 
+    def keys(self) -> Counter[int]:
+        """Return how many keys each client has; raises ``sqlite3.Error``."""
+        kept = Counter[int]()
+        for database in self:
+            kept.update(database.keys())
+        return kept
+
     def _open(self, url: str) -> None:
         path = path_of(url).resolve()
         database = self.by_name.get(str(path))
@@ -98,3 +123,9 @@ class Databases:
             self.by_name[database.name] = database
         database.foreign_keys = database.foreign_keys or enforces_keys(url)
         self._by_url[url] = database
+
+
+def _both(one: LookedUp, other: LookedUp) -> LookedUp:
+    """Return what two files have of a call: one of them its record, each its counts."""
+    recorded = one if one.record is not None else other
+    return recorded._replace(keys=one.keys + other.keys, bytes=one.bytes + other.bytes)

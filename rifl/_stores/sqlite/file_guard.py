@@ -27,8 +27,13 @@ from rifl._stores.sqlite.note_file import NoteFile, StoreNote, note_path, read_n
 _log = get_logger("rifl.store")
 # The number of the last commit that a file holds. Records and rows carry theirs, so that a commit
 # of nothing else writes no further page; what deletes rows raises the number kept beside them.
+# Of keyed calls their counts carry it: there may be many.
 COMMITS = (
-    "SELECT max(value, coalesce((SELECT max(commit_number) FROM rifl_call), 0), "
+    "SELECT max(value, "
+    "coalesce((SELECT max(commit_number) FROM rifl_call WHERE identity < x'' "
+    "AND client_id IN (SELECT client_id FROM rifl_client)), 0), "
+    "coalesce((SELECT max(commit_number) FROM rifl_call WHERE until_s = 0), 0), "
+    "coalesce((SELECT max(commit_number) FROM rifl_keys), 0), "
     "coalesce((SELECT max(commit_number) FROM rifl_row), 0)) "
     "FROM rifl_meta WHERE name='commits'"
 )

@@ -20,11 +20,11 @@ _FLUSH_ACKNOWLEDGEMENTS = 256
 OWNER = "SELECT value FROM rifl_meta WHERE name='opening'"
 _INSERT = "INSERT INTO rifl_call VALUES"
 # Each row of the first two has the time and the number of the commit; of a client's row, the time.
-_INTENT_ROW, _RECORD_ROW = "(?, ?, ?, ?, NULL, ?, ?)", "(?, ?, ?, ?, ?, ?, ?)"
+_INTENT_ROW, _RECORD_ROW = "(?, ?, ?, ?, ?, NULL, ?, ?)", "(?, ?, ?, ?, ?, ?, ?, ?)"
 _UNLESS_RECORDED = (
     "ON CONFLICT DO UPDATE SET "
     # A request stream's intent came before its fingerprint.
-    "record=excluded.record, fingerprint=excluded.fingerprint, "
+    "record=excluded.record, fingerprint=excluded.fingerprint, until_s=excluded.until_s, "
     "changed_at_unix_s=excluded.changed_at_unix_s, commit_number=excluded.commit_number "
     # What stands stays.
     "WHERE rifl_call.record IS NULL"
@@ -37,12 +37,12 @@ _RECORD = RepeatedStatement(_INSERT, _RECORD_ROW, _UNLESS_RECORDED)
 ALONE = {
     _INTENT: RepeatedStatement(
         "INSERT INTO rifl_call SELECT *, NULL, ?, ? FROM (VALUES",
-        "(?, ?, ?, ?)",
+        "(?, ?, ?, ?, ?)",
         f") WHERE ({OWNER})=?",
     ),
     _RECORD: RepeatedStatement(
         "INSERT INTO rifl_call SELECT *, ?, ? FROM (VALUES",
-        "(?, ?, ?, ?, ?)",
+        "(?, ?, ?, ?, ?, ?)",
         f") WHERE ({OWNER})=? {_UNLESS_RECORDED}",
     ),
 }
@@ -67,6 +67,8 @@ CLIENT = RepeatedStatement(
 PROBE = "UPDATE rifl_meta SET value=value+1 WHERE name='probes'"
 # Nothing but that: what a failed commit may have left in the file's log is written over.
 _OVERWRITE = RepeatedStatement(PROBE, "")
+# First, so that the deletion of each of its calls finds nothing to count.
+DROP_KEYS = "DELETE FROM rifl_keys WHERE client_id=?"
 DROP_CALLS = "DELETE FROM rifl_call WHERE client_id=?"
 DROP_CLIENT = "DELETE FROM rifl_client WHERE client_id=?"
 LEASE = "INSERT INTO rifl_lease VALUES (?, ?) ON CONFLICT DO NOTHING"
@@ -75,6 +77,10 @@ LIVED = "UPDATE rifl_meta SET value=? WHERE name='lived_s'"
 
 # Rows that are moved conditionally, each entry's all or none: (key, expected, value).
 _MOVE = RepeatedStatement("", "")
+
+# Of keyed calls whose retention has passed when so much is lived through, at most so many.
+DUE = "SELECT client_id, identity FROM rifl_call WHERE until_s > 0 AND until_s <= ? LIMIT ?"
+_EXPIRE = RepeatedStatement("", "")
 
 # No client has this id: a deletion of it deletes nothing.
 _NO_CALL = (0, 0)
@@ -101,12 +107,12 @@ class JournalEntry(Pending):
     must not be forgotten; the others fail at once. ``durable`` is called with it, in the
     committer's thread and outside any lock, when it is durable; it
     succeeds after that, or fails with ``failure(error)`` at the first failed try. A ``MOVE``'s
-    result is whether its rows were as expected.
+    result is whether its rows were as expected; an ``EXPIRE``'s, what it deleted.
     A caller that waits for it makes a thread commit; one that blocks may commit itself.
     """
 
     INTENT, RECORD, DELETE, OVERWRITE = _INTENT, _RECORD, _DELETE, _OVERWRITE
-    NAMESPACE, MOVE = _NAMESPACE, _MOVE
+    NAMESPACE, MOVE, EXPIRE = _NAMESPACE, _MOVE, _EXPIRE
     # The journal that has it; and the same if that has yet to be told that a caller waits.
     home: Committer | None = None
     journal: Committer | None = None

@@ -17,7 +17,9 @@ from rifl._stores.sqlite.journal_entries import (
     CLIENT,
     DROP_CALLS,
     DROP_CLIENT,
+    DROP_KEYS,
     DROP_LEASE,
+    DUE,
     LEASE,
     LIVED,
     OWNER,
@@ -35,7 +37,12 @@ from rifl._stores.sqlite.statements import (
 
 _log = get_logger("rifl.store")
 # The rows of these entries have neither the time nor the number of the commit.
-_UNDATED = (JournalEntry.DELETE, JournalEntry.NAMESPACE, JournalEntry.MOVE)
+_UNDATED = (
+    JournalEntry.DELETE,
+    JournalEntry.NAMESPACE,
+    JournalEntry.MOVE,
+    JournalEntry.EXPIRE,
+)
 # Around moves of which some may have to be undone.
 _SAVEPOINT, _BACK, _RELEASE = "SAVEPOINT moves", "ROLLBACK TO moves", "RELEASE moves"
 
@@ -134,6 +141,10 @@ class JournalWriter:
         for entry in batch:
             if entry.statement is JournalEntry.MOVE:
                 entry.result = self._move(entry, number)
+            elif entry.statement is JournalEntry.EXPIRE:
+                # By what stands now: of a key that is new again nothing is due.
+                entry.result = connection.execute(DUE, entry.rows[0]).fetchall()
+                JournalEntry.DELETE.write(connection, entry.result)
         if noted:
             self._write_acknowledged(noted)
         if probe or JournalEntry.OVERWRITE in rows:
@@ -172,7 +183,7 @@ class JournalWriter:
         if noted.holders:
             connection.executemany(LEASE, noted.holders)
         if noted.dropped:
-            for statement in (DROP_CALLS, DROP_CLIENT, DROP_LEASE):
+            for statement in (DROP_KEYS, DROP_CALLS, DROP_CLIENT, DROP_LEASE):
                 connection.executemany(statement, noted.dropped)
         if noted.unknown:
             connection.executemany(REMEMBER_UNKNOWN, noted.unknown)

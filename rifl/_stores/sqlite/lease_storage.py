@@ -19,6 +19,7 @@ from rifl._stores.errors import StoreCorrupt
 from rifl._stores.pending import Pending
 from rifl._stores.sqlite.file_guard import Guard
 from rifl._stores.sqlite.schema import connect, get_meta, set_meta
+from rifl._stores.sqlite.statements import CLIENT_IDS
 from rifl.core._shared.errors import RiflError
 
 _PATIENCE_S = 2.0
@@ -133,12 +134,7 @@ class SqliteLeaseStorage:
     def known_clients(self) -> list[int]:
         """Ids of clients and sessions that have a row, or records."""
         with self._reading() as connection:
-            return [
-                row[0]
-                for row in connection.execute(
-                    "SELECT client_id FROM rifl_client UNION SELECT client_id FROM rifl_call"
-                )
-            ]
+            return [row[0] for row in connection.execute(CLIENT_IDS)]
 
     def holders(self) -> dict[int, bytes]:
         """Whom the leases of clients count for."""

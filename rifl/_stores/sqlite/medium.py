@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+from _rifl_ground.threads import begin_in_thread
+from rifl._stores.pending import Pending
 from rifl._stores.sqlite.file_guard import Guard, StoreFileGuard
 from rifl._stores.sqlite.journal import Journal
 from rifl._stores.sqlite.ownership import Ownership
@@ -48,6 +51,29 @@ class Medium:
     ) -> Journal:
         """Start a journal, which alone writes to the connection from now on."""
         return Journal(connection, on_health, name, guard, on_commit)
+
+    def free_bytes(self, path: Path) -> int | None:
+        """Return how much room is left where the file is."""
+        return shutil.disk_usage(path.parent).free
+
+    def in_background(self, work: Callable[[], Any]) -> Pending:
+        """Do what may block, for a caller on an event loop."""
+        done = Pending()
+
+        def carry_out() -> None:
+            try:
+                done.result = work()
+            except Exception as error:  # noqa: BLE001 - raised where it is awaited
+                done.fail(error)
+            else:
+                done.succeed()
+
+        try:
+            begin_in_thread(carry_out)
+        except RuntimeError:
+            # The interpreter ends, and begins no thread any more.
+            carry_out()
+        return done
 
 
 FILES = Medium()

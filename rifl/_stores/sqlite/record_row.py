@@ -16,7 +16,7 @@ from rifl.core._shared.errors import StaleRpc
 # Written only where the opening that runs the handler has its mark: a process that lost
 # the store cannot commit, nor can one whose connection is to another file of this name.
 _RECORD = (
-    "INSERT INTO rifl_call SELECT ?, ?, ?, ?, ?, ?, ? WHERE "
+    "INSERT INTO rifl_call SELECT ?, ?, ?, ?, ?, ?, ?, ? WHERE "
     "(SELECT value FROM rifl_meta WHERE name='opening')=?"
 )
 _PUT = (
@@ -42,15 +42,15 @@ class RecordRow(NamedTuple):
     """What is written, and the file and the opening of it that it may be written to.
 
     ``number`` is the commit's. ``client`` is the client's row, None if it is durable
-    already; ``call`` holds client id, seq or key, fingerprint, method and the serialised
-    record.
+    already; ``call`` holds client id, seq or key, fingerprint, method, the end of its
+    retention, and the serialised record.
     """
 
     path: Path
     opening: int
     number: int
     client: tuple[int, int, bytes] | None
-    call: tuple[int, int | bytes, bytes | None, str, bytes]
+    call: tuple[int, int | bytes, bytes | None, str, float | None, bytes]
 
     def statements(self) -> tuple[_Statement, ...]:
         """Return what is executed, one after the other."""

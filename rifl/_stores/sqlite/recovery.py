@@ -6,11 +6,9 @@ from collections.abc import Iterable
 
 from _rifl_ground.log import get_logger
 from lease_server._sessions import SessionRow, SessionState
-from rifl._stores.codec import RecordCodec
 from rifl._stores.sqlite.database import Database, unpack_ranges
 from rifl._stores.sqlite.databases import Databases
 from rifl.core._serving.answer import refusal_record
-from rifl.core._serving.client_entry import Kept
 from rifl.core._serving.client_table import ClientTable
 from rifl.core._serving.policy import MethodPolicies
 from rifl.core._shared.errors import OutcomeUnknown
@@ -22,23 +20,18 @@ _LOGGED_IDENTITIES = 20
 class Recovery:
     """Gives every open intent its verdict, and reads the trackers back into a ``ClientTable``.
 
-    ``lived_s``: the time that the store has lived through; ``now``: the same moment by the
-    store's clock. Nothing else writes to the files yet.
+    ``now``: by the store's clock. Nothing else writes to the files yet.
     """
 
     def __init__(
         self,
         table: ClientTable,
         policies: MethodPolicies,
-        codec: RecordCodec,
         *,
-        lived_s: int,
         now: float,
     ) -> None:
         self._table = table
         self._policies = policies
-        self._codec = codec
-        self._lived_s = lived_s
         self._now = now
 
     def recover(self, databases: Databases) -> None:
@@ -65,9 +58,13 @@ class Recovery:
         )
         if database.incarnation > 1:
             _log.info("taken_over", database=database.name, incarnation=database.incarnation)
-        some = database.intents(_LOGGED_IDENTITIES)
-        if lost := database.close_intents(verdict, self._lived_s):
-            _log.warning("outcomes_unknown", calls=lost, database=database.name, some=some)
+        intents = database.intents()
+        # The retention of a verdict counts from this start.
+        until_s = {each[:2]: self._until_s(*each[:3]) for each in intents}
+        database.close_intents(verdict, until_s)
+        if lost := [_named(*each[:3]) for each in intents if each[3]]:
+            some = lost[:_LOGGED_IDENTITIES]
+            _log.warning("outcomes_unknown", calls=len(lost), database=database.name, some=some)
         if len(databases) == 1:
             database.forget_namespaces()
         if database is not databases.main:
@@ -78,23 +75,19 @@ class Recovery:
             entry = self._table.entry(client_id)
             entry.registered.add(database.name)
             entry.tracker.acknowledge(first_incomplete, unpack_ranges(completed))
-        for client_id, identity, fingerprint, size, method, head in database.calls():
+        for client_id, seq, fingerprint in database.calls():
+            if not isinstance(seq, int):
+                raise ValueError(f"{seq!r} is no seq")
             # Its seed is in the record.
-            kept: Kept = (fingerprint, None, 0)
-            if isinstance(identity, int):
-                self._table.entry(client_id).tracker.restore(identity, kept)
-                continue
-            if not isinstance(identity, bytes):
-                raise ValueError(f"{identity!r} is no identity")
-            policy = self._policies.find(method)
-            # An operator's settlement of an intent has no date: it counts from this start.
-            completed_s = self._codec.completed_at(head or b"") or self._lived_s
-            self._table.restore_key(
-                client_id,
-                identity,
-                kept,
-                size,
-                retention_s=None if policy is None else policy.retention_s,
-                now=self._now,
-                age_s=max(0.0, self._lived_s - completed_s),
-            )
+            self._table.entry(client_id).tracker.restore(seq, (fingerprint, None, 0))
+
+    def _until_s(self, client_id: int, identity: int | bytes, method: str) -> float | None:
+        if isinstance(identity, int):
+            return None
+        policy = self._policies.find(method)
+        retention_s = None if policy is None else policy.retention_s
+        return self._table.kept_until(client_id, retention_s, self._now)
+
+
+def _named(client_id: int, identity: int | bytes, method: str) -> str:
+    return f"{client_id}/{identity.hex() if isinstance(identity, bytes) else identity} {method}"

@@ -49,6 +49,7 @@ def begin_anew(connection: sqlite3.Connection, store_id: str) -> None:
     connection.execute("BEGIN IMMEDIATE")
     # The rows that go may tell how much was committed.
     connection.execute(RAISE_COMMITS, connection.execute(COMMITS).fetchone())
+    connection.execute("DELETE FROM rifl_keys WHERE client_id >= 0")
     connection.execute("DELETE FROM rifl_call WHERE client_id >= 0")
     connection.execute("DELETE FROM rifl_client WHERE client_id >= 0")
     connection.execute("DELETE FROM rifl_lease")

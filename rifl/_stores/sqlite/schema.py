@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -26,6 +26,8 @@ _log = get_logger("rifl.store")
 SCHEMA_VERSION = 1
 _BUSY_TIMEOUT_S = 30.0
 _STATEMENTS = 256
+# A file up to this size is checked whole when it is opened: in a second, at most.
+_CHECKED_BYTES = 64 << 20
 
 _TABLES = """
 CREATE TABLE rifl_meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
@@ -52,17 +54,60 @@ CREATE TABLE rifl_lease (client_id INTEGER PRIMARY KEY, holder BLOB NOT NULL);
 -- identity is the seq (an integer) or the key (a blob). record is NULL while
 -- the call is an intent: begun, and not known to have ended. The time is that of
 -- the intent, then of the record. The commit number is that of the commit which
--- wrote the row last.
+-- wrote the row last. Of a keyed call until_s says up to which time that was lived through the
+-- record is kept, NULL as long as its client, and 0 while the call is an intent.
 CREATE TABLE rifl_call (
     client_id INTEGER NOT NULL,
     identity NOT NULL,
     fingerprint BLOB,
     method TEXT NOT NULL,
+    until_s REAL,
     record BLOB,
     changed_at_unix_s INTEGER NOT NULL,
     commit_number INTEGER NOT NULL,
     PRIMARY KEY (client_id, identity)
 ) WITHOUT ROWID;
+-- Keyed calls are not read when a store opens: here are those that are to be settled, or end.
+CREATE INDEX rifl_until ON rifl_call (until_s) WHERE until_s IS NOT NULL;
+-- The keys of each client that have a record, the bytes of both, and the commit that wrote one
+-- last: moved with the rows by each writer of these.
+CREATE TABLE rifl_keys (
+    client_id INTEGER PRIMARY KEY,
+    keys INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    commit_number INTEGER NOT NULL
+);
+CREATE TRIGGER rifl_key_added AFTER INSERT ON rifl_call
+WHEN typeof(NEW.identity)='blob' AND NEW.record IS NOT NULL
+BEGIN
+    INSERT INTO rifl_keys
+    VALUES (NEW.client_id, 1, length(NEW.identity) + length(NEW.record), NEW.commit_number)
+    ON CONFLICT DO UPDATE SET
+        keys=keys + 1,
+        bytes=bytes + excluded.bytes,
+        commit_number=max(commit_number, excluded.commit_number);
+END;
+CREATE TRIGGER rifl_key_recorded AFTER UPDATE OF record ON rifl_call
+WHEN typeof(NEW.identity)='blob'
+BEGIN
+    INSERT INTO rifl_keys VALUES (
+        NEW.client_id,
+        OLD.record IS NULL,
+        CASE WHEN OLD.record IS NULL THEN length(NEW.identity) ELSE -length(OLD.record) END
+            + length(NEW.record),
+        NEW.commit_number
+    ) ON CONFLICT DO UPDATE SET
+        keys=keys + excluded.keys,
+        bytes=bytes + excluded.bytes,
+        commit_number=max(commit_number, excluded.commit_number);
+END;
+CREATE TRIGGER rifl_key_deleted AFTER DELETE ON rifl_call
+WHEN typeof(OLD.identity)='blob' AND OLD.record IS NOT NULL
+BEGIN
+    UPDATE rifl_keys SET keys=keys - 1, bytes=bytes - length(OLD.identity) - length(OLD.record)
+    WHERE client_id=OLD.client_id;
+    DELETE FROM rifl_keys WHERE client_id=OLD.client_id AND keys < 1;
+END;
 -- Calls whose outcome was unknown, whatever became of their clients, and what an operator
 -- said of them.
 CREATE TABLE rifl_unknown (
@@ -84,14 +129,19 @@ CREATE TABLE rifl_row (
 
 # Every table and column is named, so that a damaged schema is noticed at once. Negative
 # ids are namespaces', which are never granted.
+_GRANTED = (
+    "FROM (SELECT client_id, identity, fingerprint, method, until_s, record, changed_at_unix_s, "
+    "commit_number FROM rifl_call) WHERE client_id >= 0"
+)
 _IDS = (
     "SELECT min(CASE WHEN client_id >= 0 THEN client_id END), "
     "max(CASE WHEN client_id >= 0 THEN client_id END) FROM "
     "(SELECT client_id, first_incomplete, completed, registered_at_unix_s FROM rifl_client)",
+    # Each by itself is found by the primary key: there may be many keys.
+    f"SELECT (SELECT min(client_id) {_GRANTED}), (SELECT max(client_id) {_GRANTED})",
     "SELECT min(CASE WHEN client_id >= 0 THEN client_id END), "
     "max(CASE WHEN client_id >= 0 THEN client_id END) FROM "
-    "(SELECT client_id, identity, fingerprint, method, record, changed_at_unix_s, commit_number "
-    "FROM rifl_call)",
+    "(SELECT client_id, keys, bytes, commit_number FROM rifl_keys)",
     "SELECT min(client_id), max(client_id) FROM "
     "(SELECT client_id, name, peer, state, retention_s, changed_at_unix_s, secret, "
     "source FROM rifl_session)",
@@ -150,9 +200,7 @@ def open_database(
         if not path.exists() or not path.stat().st_size:
             guard.admit(None)
         connection = connect(path)
-        problem = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-        if problem != "ok":
-            raise StoreCorrupt(f"{path} is damaged: {problem}")
+        _check_pages(connection, path)
         connection.execute("BEGIN IMMEDIATE")
         held, incarnation = _prepare(connection, path, store_id, guard)
         guard.raise_commits(connection, held.commits)
@@ -213,13 +261,26 @@ def accept_copy(path: Path, connection: sqlite3.Connection) -> None:
     remove_note(path)
 
 
+def _check_pages(connection: sqlite3.Connection, path: Path) -> None:
+    """Raise ``StoreCorrupt`` for damage; of calls in a large file where they are read."""
+    checked = ["1"]
+    if path.stat().st_size > _CHECKED_BYTES:
+        tables = "SELECT name FROM sqlite_master WHERE type='table' AND name LIKE 'rifl\\_%' "
+        found = connection.execute(tables + "ESCAPE '\\' AND name <> 'rifl_call'")
+        checked = [name for (name,) in found]
+    for each in checked:
+        problem = connection.execute(f"PRAGMA quick_check({each})").fetchone()[0]
+        if problem != "ok":
+            raise StoreCorrupt(f"{path} is damaged: {problem}")
+
+
 def _prepare(
     connection: sqlite3.Connection, path: Path, store_id: str | None, guard: Guard
 ) -> tuple[FileIdentity, int]:
     known = connection.execute("SELECT 1 FROM sqlite_master WHERE name='rifl_meta'").fetchone()
     if not known:
         guard.admit(None)
-        for statement in _TABLES.split(";"):
+        for statement in _statements(_TABLES):
             connection.execute(statement)
         set_meta(connection, "schema_version", SCHEMA_VERSION)
         set_meta(connection, "store_id", store_id or secrets.token_hex(16))
@@ -264,6 +325,15 @@ def _prepare(
     set_meta(connection, "commits", commits + 1)
     set_meta(connection, "closed", 0)
     return held._replace(commits=commits + 1, closed=False), incarnation
+
+
+def _statements(script: str) -> Iterator[str]:
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
 
 
 def _number(connection: sqlite3.Connection, name: str) -> int:

@@ -23,6 +23,16 @@ FORGET_UNKNOWN = (
     "(SELECT since_unix_s FROM rifl_unknown ORDER BY since_unix_s DESC LIMIT ?))"
 )
 
+# Clients with a row, or with calls. Each id is found by the one before it, however many calls
+# that has.
+CLIENT_IDS = (
+    "WITH RECURSIVE found(client_id) AS (SELECT min(client_id) FROM rifl_call UNION ALL "
+    "SELECT (SELECT min(client_id) FROM rifl_call WHERE client_id > found.client_id) "
+    "FROM found WHERE client_id IS NOT NULL) "
+    "SELECT client_id FROM found WHERE client_id IS NOT NULL "
+    "UNION SELECT client_id FROM rifl_client"
+)
+
 # In one statement. Every number up to the first has one of its own, so that a usual
 # commit takes one step; all of them stay prepared. SQLite takes 32,766 parameters.
 MOST_AT_ONCE = 32

@@ -19,7 +19,7 @@ from rifl._stores.errors import WrongDatabase
 from rifl._stores.pending import Pending
 from rifl._stores.rows import Move, RowCall, SoleProcess
 from rifl._stores.sqlite.attempt import SqliteAttempt, is_stale, of_sqlite
-from rifl._stores.sqlite.database import Database, pack_ranges
+from rifl._stores.sqlite.database import Database, LookedUp, pack_ranges
 from rifl._stores.sqlite.databases import Databases
 from rifl._stores.sqlite.journal_entries import (
     RIDING_ACKNOWLEDGEMENTS,
@@ -27,6 +27,7 @@ from rifl._stores.sqlite.journal_entries import (
     not_started,
     record_pending,
 )
+from rifl._stores.sqlite.key_lookup import BesideLookup, KeyLookup, MergedLookups
 from rifl._stores.sqlite.lease_storage import SqliteLeaseStorage
 from rifl._stores.sqlite.medium import FILES, Medium
 from rifl._stores.sqlite.record_row import MovedRows, RecordRow
@@ -36,10 +37,13 @@ from rifl._stores.sqlite.shared_transactions import BlockTurn
 from rifl._stores.sqlite.transactions import SqliteTransactions
 from rifl.core._serving.bounds import Bounds, KeyBounds
 from rifl.core._serving.client_entry import Attempt, ClientEntry
+from rifl.core._serving.client_table import match_payload
+from rifl.core._serving.decision import Decision
 from rifl.core._serving.later import AllLater, Later, Replies
 from rifl.core._serving.leases import Leases
 from rifl.core._serving.namespace import is_namespace
 from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy
+from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import (
     InProgress,
@@ -49,9 +53,11 @@ from rifl.core._shared.errors import (
     StaleRpc,
     StoreUnavailable,
 )
+from rifl.core._shared.invariant import InvariantViolated
 from rifl.core._shared.record import CompletionRecord
 
 _PLAIN, _ATOMIC, _UNKNOWN = Kind.PLAIN, Kind.ATOMIC, Outcome.UNKNOWN
+_COMPLETED = Verdict.COMPLETED
 
 
 class SqliteRows(SoleProcess):
@@ -96,7 +102,9 @@ class SqliteRows(SoleProcess):
         self._store.end_beside(attempt)
 
 
-_KEYS_PER_SWEEP = 1_000
+# Of those whose retention has passed: in one commit, and in commits of one sweep.
+_KEYS_AT_ONCE = 1_000
+_MOST_PER_SWEEP = 10_000
 # How much of the time that was lived through a crash may forget: records stay for that longer.
 _UNNOTED_S = 60
 
@@ -140,26 +148,27 @@ class Removals:
         )
         return self._databases.main.journal.submit(carried, awaited=True)
 
-    def delete_key(
-        self, identity: tuple[int, bytes], deleted: Callable[[tuple[int, bytes]], None]
-    ) -> None:
-        """Delete a keyed call's row; ``deleted`` is told when it is in no file any more."""
-        databases = list(self._databases)
-        left = len(databases)
+    def expire(self, lived_s: float) -> set[int]:
+        """Delete keyed calls whose retention has passed, and block for that; whose some were.
 
-        def gone(_: JournalEntry) -> None:
-            nonlocal left
-            with self._lock:
-                left -= 1
-                last = not left
-            if last:
-                deleted(identity)
-
-        for database in databases:
-            entry = JournalEntry(
-                JournalEntry.DELETE, identity, patient=True, failure=not_started, durable=gone
-            )
-            database.journal.submit(entry)
+        A key is looked up in its file, so no other part has to learn of it. Raises
+        ``StoreUnavailable`` and ``sqlite3.Error``.
+        """
+        clients: set[int] = set()
+        for database in self._databases:
+            for _ in range(_MOST_PER_SWEEP // _KEYS_AT_ONCE):
+                until_s = database.next_until_s()
+                if until_s is None or until_s > lived_s:
+                    break
+                entry = JournalEntry(
+                    JournalEntry.EXPIRE,
+                    (lived_s, _KEYS_AT_ONCE),
+                    patient=False,
+                    failure=not_started,
+                )
+                deleted = database.journal.submit(entry, awaited=True).wait()
+                clients.update(client_id for client_id, _ in deleted)
+        return clients
 
     def delete_namespace(self, client_id: int) -> None:
         """Delete the row of a peer's namespace, unless it has a key again by then."""
@@ -208,6 +217,10 @@ class SqliteStore(EmbeddedStore):
         self._failing: dict[str, Exception] = {}
         self._bound = False
         self._any_idempotent = False
+        # Keys that have a record, as the last sweep counted them.
+        self._kept_keys = 0
+        self.in_background = medium.in_background
+        self.free_bytes = medium.free_bytes(self._main.path)
         self._removals = Removals(self._databases, self._lock)
         self.leases = SqliteLeaseStorage(
             self._main.path,
@@ -235,16 +248,17 @@ class SqliteStore(EmbeddedStore):
         try:
             self._lived_s = self._main.lived(self._wall_clock())
             self._live_on(self._lived_s)
+            # From now on.
+            self._table.live(self._clock())
             self._main.name_others([other.name for other in self._databases.others()])
             recovery = Recovery(
                 self._table,
                 policies,
-                self._codec,
-                lived_s=self._lived_s,
                 now=self._clock(),
             )
             recovery.recover(self._databases)
             recovery.recover_sessions(self.leases.load_sessions())
+            self._kept_keys = self._databases.keys().total()
         except (sqlite3.DatabaseError, ValueError, TypeError) as error:
             raise opening_error(self._main.path, error) from error
         self._bound = True
@@ -260,7 +274,7 @@ class SqliteStore(EmbeddedStore):
         """
         if attempt.policy.kind is _PLAIN:
             call = attempt.call
-            row = (call.client_id, call.identity, call.fingerprint, call.method)
+            row = _intent_row(call)
             return self._submit(
                 attempt,
                 JournalEntry(
@@ -298,8 +312,9 @@ class SqliteStore(EmbeddedStore):
         call = attempt.call
         database = self._databases.of(attempt)
         attempt.owed = True
-        kept, data = self._codec.of_a_run(record, call, self._completed_at(call))
-        row = (call.client_id, call.identity, call.fingerprint, call.method, data)
+        kept, data = self._codec.of_a_run(record, call)
+        until_s = None if call.key is None else self._until_s(attempt)
+        row = (call.client_id, call.identity, call.fingerprint, call.method, until_s, data)
         if kept.outcome is _UNKNOWN:
             database.journal.remember(call.client_id, call.identity, call.method)
         entry = JournalEntry(
@@ -333,6 +348,8 @@ class SqliteStore(EmbeddedStore):
     def claim_all(self, calls: Sequence[Call], policy: MethodPolicy) -> Replies | Later:
         """Decide, as ``EmbeddedStore`` does; of a client that has ended once that is durable."""
         replies: Sequence[Any] = super().claim_all(calls, policy)  # type: ignore[assignment]  # at once
+        if any(isinstance(reply, KeyLookup | BesideLookup) for reply in replies):
+            return MergedLookups(self, replies)
         refusal = next((reply for reply in replies if isinstance(reply, LeaseExpired)), None)
         if refusal is None:
             return replies
@@ -351,10 +368,7 @@ class SqliteStore(EmbeddedStore):
             # Registers their client where need be, which is the same one.
             registered = self.start(first)
             return [None] * len(attempts) if registered is None else _for_all(registered, attempts)
-        rows = [
-            (call.client_id, call.identity, call.fingerprint, call.method)
-            for call in (attempt.call for attempt in attempts)
-        ]
+        rows = [_intent_row(attempt.call) for attempt in attempts]
 
         def intended(_: JournalEntry) -> None:
             for attempt in attempts:
@@ -376,16 +390,18 @@ class SqliteStore(EmbeddedStore):
         if first.policy.kind is _ATOMIC:
             # A transaction of a handler's may have left another record for each.
             return AllLater([self.finish(*pair) for pair in zip(attempts, records, strict=True)])
-        of_a_run, completed_at = self._codec.of_a_run, self._completed_at(first.call)
+        of_a_run = self._codec.of_a_run
         kept: list[CompletionRecord] = []
         rows: list[tuple[Any, ...]] = []
         for attempt, record in zip(attempts, records, strict=True):
             call = attempt.call
             attempt.owed = True
-            unix_s = completed_at if call.key is not None else None
-            stands, data = of_a_run(record, call, unix_s)
+            until_s = None if call.key is None else self._until_s(attempt)
+            stands, data = of_a_run(record, call)
             kept.append(stands)
-            rows.append((call.client_id, call.identity, call.fingerprint, call.method, data))
+            rows.append(
+                (call.client_id, call.identity, call.fingerprint, call.method, until_s, data)
+            )
         database = self._databases.of(first)
 
         def recorded(_: JournalEntry) -> None:
@@ -405,6 +421,97 @@ class SqliteStore(EmbeddedStore):
                 return self._queue(first, entry, database)
         # Acknowledged while they ran: rare, and no record is wanted of these.
         return AllLater([self.finish(*pair) for pair in zip(attempts, records, strict=True)])
+
+    # -- keys, which are in the database: see ``key_lookup`` ----------------------------
+
+    def _look_up(self, attempt: Attempt, call: Call, policy: MethodPolicy) -> Later:
+        """Have a key looked up, or wait for who does; called with the lock held."""
+        mine = of_sqlite(attempt)
+        return (
+            KeyLookup(self, (mine,))
+            if mine.call is call
+            else BesideLookup(self, mine, call, policy)
+        )
+
+    def look_up(self, attempts: Sequence[SqliteAttempt]) -> Replies:
+        """Read keys of one client that are claimed, and decide: see ``ClientTable``."""
+        try:
+            client_id = attempts[0].call.client_id
+            rows = self._databases.look_up(
+                client_id, [attempt.call.identity for attempt in attempts]
+            )
+            found = [self._found(*pair) for pair in zip(attempts, rows, strict=True)]
+        except BaseException as error:
+            self._settle_all(attempts, [None] * len(attempts))
+            if isinstance(error, RiflError):
+                # A new one for each: what is raised again and again keeps its tracebacks.
+                return [type(error)(*error.args) for _ in attempts]
+            raise
+        now = self._clock()
+        replies: list[Any] = []
+        waiters: list[Callable[[], None]] = []
+        with self._lock:
+            for attempt, row, each in zip(attempts, rows, found, strict=True):
+                if each is None:
+                    reply, woken = self._claim_sought(attempt, row, now)
+                else:
+                    woken = self._settle_one(attempt, None, now)
+                    reply = each
+                    if not isinstance(each, RiflError):
+                        attempt.found = each
+                        reply = Decision(_COMPLETED, None, each[1], each[0] is not None)
+                replies.append(reply)
+                waiters.extend(woken)
+        for wake in waiters:
+            wake()
+        return replies
+
+    def _found(
+        self, attempt: SqliteAttempt, row: LookedUp
+    ) -> tuple[bytes | None, CompletionRecord] | RiflError | None:
+        """Return what a row says of a call: nothing, its record, or what it is refused with."""
+        call = attempt.call
+        if row.record is None:
+            return None
+        try:
+            match_payload(call, row.fingerprint)
+            return row.fingerprint, self._codec.from_bytes(row.record, call)
+        except RiflError as refusal:
+            return refusal
+        except ValueError as error:
+            return RecordPending(f"the record of {call.rpc_id} cannot be read: {error}")
+
+    def _claim_sought(
+        self, attempt: SqliteAttempt, row: LookedUp, now: float
+    ) -> tuple[Any, Sequence[Callable[[], None]]]:
+        """Claim a call that is new, with the lock held; the reply, and whom to wake."""
+        try:
+            decision = self._table.claim_sought(attempt, (row.keys, row.bytes), now)
+        except RiflError as refusal:
+            self._of_the_key(refusal, attempt.call)
+            reply: Any = refusal
+            woken = self._settle_one(attempt, None, now)
+            if isinstance(refusal, LeaseExpired):
+                try:
+                    reply = self._expired(attempt.call.client_id, refusal)
+                except RiflError as error:
+                    reply = error
+            return reply, woken
+        except InvariantViolated as violation:
+            self._broken(violation)
+            raise
+        woken, attempt.waiters = attempt.waiters, ()
+        return decision, woken
+
+    def looked_up(self, attempt: SqliteAttempt) -> Pending:
+        """Return what is done when the attempt's key was looked up."""
+        over = Pending()
+        with self._lock:
+            if attempt.sought and not attempt.ended:
+                attempt.waiters = [*attempt.waiters, over.succeed]
+                return over
+        over.succeed()
+        return over
 
     # -- what handlers' own transactions left ------------------------------------------
 
@@ -473,9 +580,10 @@ class SqliteStore(EmbeddedStore):
                 raise StaleRpc(f"{call.rpc_id} is acknowledged, or was settled")
             client = None if database.name in entry.registered else self._client_row(entry)
         self._check_file(attempt, database)
-        data = self._codec.to_bytes(record, call, self._completed_at(call))
+        data = self._codec.to_bytes(record, call)
         attempt.stored = data
-        row = (call.client_id, call.identity, call.fingerprint, call.method, data)
+        until_s = None if call.key is None else self._until_s(attempt)
+        row = (call.client_id, call.identity, call.fingerprint, call.method, until_s, data)
         return RecordRow(database.path, guard.opening, guard.number(), client, row)
 
     def _moved_rows(self, attempt: SqliteAttempt, call: RowCall, database: Database) -> MovedRows:
@@ -506,9 +614,10 @@ class SqliteStore(EmbeddedStore):
         if group is not None:
             group.checked = True
 
-    def _completed_at(self, call: Call) -> float | None:
-        # Not earlier than it was, and not by a clock that may jump.
-        return None if call.key is None else int(self._table.lived(self._clock())) + 1
+    def _until_s(self, attempt: Attempt) -> float | None:
+        """Return when the retention of a keyed call ends that completes now."""
+        retention_s = attempt.policy.retention_s
+        return self._table.kept_until(attempt.call.client_id, retention_s, self._clock())
 
     # ------------------------------------------------------------------------------
 
@@ -558,15 +667,26 @@ class SqliteStore(EmbeddedStore):
         self._set_idle_aside()
         self._databases.look()
         with self._lock:
-            now = self._clock()
-            due = self._table.due_keys(now, _KEYS_PER_SWEEP)
-            lived_s = int(self._table.lived(now))
-            aging = self._table.retained > 0
-        if aging and lived_s - self._lived_s >= _UNNOTED_S:
-            self._note_lived(lived_s)
-        for identity in due:
-            # Until the row is gone the call is known: a new intent would meet it.
-            self._removals.delete_key(identity, self._deleted)
+            lived_s = self._table.live(self._clock())
+        try:
+            clients = self._removals.expire(lived_s)
+            kept = self._databases.keys()
+        except (StoreUnavailable, sqlite3.Error):
+            # It is said elsewhere; the next sweep comes back to it.
+            return
+        self._kept_keys = kept.total()
+        if kept and int(lived_s) - self._lived_s >= _UNNOTED_S:
+            self._note_lived(int(lived_s))
+        for client_id in filter(is_namespace, clients - kept.keys()):
+            with self._lock:
+                gone = self._table.leave_namespace(client_id)
+            if gone:
+                self._removals.delete_namespace(client_id)
+
+    def statistics(self) -> tuple[int, int, int]:
+        """See ``Store``; completed keyed calls as the last sweep counted them."""
+        clients, calls, running = super().statistics()
+        return clients, calls + self._kept_keys, running
 
     def _note_lived(self, lived_s: int) -> None:
         self._lived_s = lived_s
@@ -586,14 +706,6 @@ class SqliteStore(EmbeddedStore):
             self._unavailable = refusal
             self._update_refusal()
         self._tell_refusal()
-
-    def _deleted(self, identity: tuple[int, bytes]) -> None:
-        client_id = identity[0]
-        with self._lock:
-            self._table.forget_key(*identity)
-            gone = is_namespace(client_id) and self._table.find(client_id) is None
-        if gone:
-            self._removals.delete_namespace(client_id)
 
     def _intended(self, attempt: Attempt, _: JournalEntry) -> None:
         of_sqlite(attempt).intended = True
@@ -704,6 +816,11 @@ class SqliteStore(EmbeddedStore):
     def _submit(self, attempt: Attempt, entry: JournalEntry, database: Database) -> Pending:
         with self._lock:
             return self._queue(attempt, entry, database)
+
+
+def _intent_row(call: Call) -> tuple[Any, ...]:
+    until_s = None if call.key is None else 0.0
+    return call.client_id, call.identity, call.fingerprint, call.method, until_s
 
 
 def _for_all(pending: Pending, attempts: Sequence[Attempt]) -> Pending:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from _rifl_ground.portions import MAX_CLIENTS, portion
 from rifl.core._serving.keyed_tracker import DEFAULT_MAX_KEY_BYTES, DEFAULT_MAX_KEYS
@@ -11,6 +11,8 @@ from rifl.core._shared.identity import DEFAULT_WINDOW
 
 # A day: longer than callers of keyed calls ask again.
 DEFAULT_KEY_RETENTION_S = 86_400.0
+# What the row of a key takes on a disk, beside a record that is longer than most.
+_KEY_ROW_BYTES = 256
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,9 +25,9 @@ class Bounds:
     ``max_wait_s``: how long a duplicate waits at most.
 
     ``max_keys`` and ``max_key_bytes`` bound the keys, and the bytes of them and their records,
-    that are kept for one client, session or peer: by default some millions of keys, a large
-    batch job's, bounded by their bytes. Of what callers without a name share, one address has
-    a quarter at most.
+    that are kept for one client, session or peer. None: over SQLite half of what is free on the
+    disk when the store opens, a key counted with 256 bytes; elsewhere ten million and 512 MiB. Of
+    what callers without a name share, one address has a quarter at most.
 
     ``max_answer_bytes`` and ``max_total_answer_bytes`` bound the kept, unacknowledged answers
     to calls without a key: of one client, and of all; counted by this server, since it
@@ -51,8 +53,8 @@ class Bounds:
     max_waiters: int | None = None
     max_aio_waiters: int = 1000
     max_wait_s: float = 30.0
-    max_keys: int = DEFAULT_MAX_KEYS
-    max_key_bytes: int = DEFAULT_MAX_KEY_BYTES
+    max_keys: int | None = None
+    max_key_bytes: int | None = None
     max_answer_bytes: int = 64 << 20
     max_total_answer_bytes: int = 1 << 30
     max_answer_bytes_per_caller: int | None = None
@@ -73,7 +75,7 @@ class Bounds:
             "max_batch_items",
             "max_batch_bytes",
         ):
-            if getattr(self, name) < 1:
+            if (given := getattr(self, name)) is not None and given < 1:
                 raise ValueError(f"{name} must be at least 1")
         if min(self.max_answer_bytes_per_caller or 0, self.max_clients_per_caller or 0) < 0:
             raise ValueError(
@@ -96,12 +98,12 @@ class Bounds:
     @property
     def source_keys(self) -> int:
         """Keys of callers without a name, of one address."""
-        return portion(self.max_keys)
+        return portion(self.max_keys or DEFAULT_MAX_KEYS)
 
     @property
     def source_bytes(self) -> int:
         """Bytes of those keys and their records."""
-        return portion(self.max_key_bytes)
+        return portion(self.max_key_bytes or DEFAULT_MAX_KEY_BYTES)
 
     @property
     def caller_answer_bytes(self) -> int:
@@ -111,7 +113,20 @@ class Bounds:
     def of_keys(self, retention_s: float | None) -> KeyBounds:
         """Return the bounds of keyed calls, whose records are kept for ``retention_s``."""
         return KeyBounds(
-            max_keys=self.max_keys, max_bytes=self.max_key_bytes, retention_s=retention_s
+            max_keys=self.max_keys or DEFAULT_MAX_KEYS,
+            max_bytes=self.max_key_bytes or DEFAULT_MAX_KEY_BYTES,
+            retention_s=retention_s,
+        )
+
+    def on_disk(self, free_bytes: int | None) -> Bounds:
+        """Return these for keys that are kept on a disk with so much room; None: they are not."""
+        if free_bytes is None:
+            return self
+        room = max(_KEY_ROW_BYTES, free_bytes // 2)
+        return replace(
+            self,
+            max_keys=self.max_keys or room // _KEY_ROW_BYTES,
+            max_key_bytes=self.max_key_bytes or room,
         )
 
 

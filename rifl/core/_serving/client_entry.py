@@ -39,7 +39,7 @@ class Attempt:
     for others in a transaction that they share: for its turn, or for the commit. ``committing``:
     what it did may be committed from now on. ``duplicates``: how many arrivals wait for it here.
     ``task``: what runs its coroutine, while that may be cancelled; ``unheard``: a shell's, once its
-    own caller has left.
+    own caller has left. ``sought``: its key is being looked up, so that it is not decided yet.
 
     A store may have attempts of its own class (see ``ClientTable``).
     """
@@ -57,6 +57,7 @@ class Attempt:
     duplicates = 0
     task: Any = None
     unheard: Any = None
+    sought = False
     unclaimed = False
     beside = False
     doubt = ""

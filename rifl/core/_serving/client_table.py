@@ -7,7 +7,7 @@ decision and the claim, so a shell only has to make it atomic.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from rifl.core._serving.bounds import KeyBounds
@@ -15,6 +15,7 @@ from rifl.core._serving.client_entry import Attempt, ClientEntry, Kept
 from rifl.core._serving.decision import Decision
 from rifl.core._serving.idle_clients import IdleClients
 from rifl.core._serving.keyed_tracker import KeyedTracker
+from rifl.core._serving.later import Later
 from rifl.core._serving.leases import Leases
 from rifl.core._serving.namespace import is_namespace
 from rifl.core._serving.policy import MethodPolicy
@@ -147,6 +148,8 @@ class ClientTable:
     4. A client has an entry or is among the idle clients, never both. It has an entry
        while a call of it runs, while it has keyed calls, calls that ran and are new again,
        or rows to delete.
+    5. Where the store finds keys, no completed keyed call is here. A key is claimed before it
+       is looked up, so two calls of one key are never looked up, or new, at once.
 
     Not thread-safe: the caller makes each method atomic. No I/O, no clock.
     """
@@ -159,8 +162,13 @@ class ClientTable:
         key_bounds: KeyBounds | None = None,
         note_released: bool = False,
         attempts: type[Attempt] = Attempt,
+        look_up: Callable[[Attempt, Call, MethodPolicy], Later] | None = None,
     ) -> None:
-        """``attempts``: the class of those that are begun; made without its ``__init__``.
+        """``look_up``: for a store that finds keys by itself. It is given the attempt that claimed
+        a key, and the arriving call, which may be another one than the attempt's; its result is
+        what ``decide`` would return, by ``claim_sought`` for the attempt's own.
+
+        ``attempts``: the class of those that are begun; made without its ``__init__``.
 
         ``note_released``: for a store that calls ``take_released``; for any other what is
         ``released`` would only grow.
@@ -176,6 +184,7 @@ class ClientTable:
         self._idle = IdleClients()
         self._to_look_at: list[int] = []
         self._attempt_class = attempts
+        self._look_up = look_up
         # Set while new calls are refused: draining, or the store is not writable.
         self.refusing: RiflError | None = None
 
@@ -217,7 +226,7 @@ class ClientTable:
         releasing = {client_id for client_id, _ in self.released}
         for client_id in looking:
             entry = self._clients.get(client_id)
-            if entry is None or entry.running or entry.keyed is not None or entry.keyed_only:
+            if entry is None or entry.running or entry.keyed or entry.keyed_only:
                 continue
             if entry.may_have_run_any():
                 continue
@@ -254,8 +263,8 @@ class ClientTable:
         entry = self._clients[client_id] = self._new_entry(client_id)
         return entry
 
-    def decide(self, call: Call, policy: MethodPolicy, now: float) -> Decision:
-        """Decide about an arriving call, and claim it if it is new.
+    def decide(self, call: Call, policy: MethodPolicy, now: float) -> Decision | Later:
+        """Decide about an arriving call, and claim it if it is new; or have its key looked up.
 
         Raises ``PayloadMismatch``, ``LeaseExpired``, ``SessionClosed``,
         ``BadHeader``, ``WindowExceeded``, or what ``refusing`` holds. The header
@@ -277,7 +286,16 @@ class ClientTable:
             if entry is None:
                 entry = self._activate(client_id)
             known = None if entry is None else self._known(entry, call)
+            if (
+                known is None
+                and self._look_up is not None
+                and call.key is not None
+                and (entry is not None or alive or is_namespace(client_id))
+            ):
+                known = self._seek(entry, call, policy)
             if known is not None:
+                if known.attempt is not None and known.attempt.sought:
+                    return self._look_up(known.attempt, call, policy)  # type: ignore[misc]
                 if alive and call.key is None:
                     entry.tracker.acknowledge(  # type: ignore[union-attr]
                         call.first_incomplete, call.completed
@@ -293,6 +311,18 @@ class ClientTable:
         entry.running[call.identity] = attempt
         decision: Decision = _decision(Decision, (_NEW, attempt, None, True))
         return decision
+
+    def claim_sought(self, attempt: Attempt, kept: tuple[int, int], now: float) -> Decision:
+        """Claim a call whose key the store has no record of.
+
+        ``kept``: keys of its client with a record, and their bytes. Raises as ``decide``; the
+        attempt is then to be settled.
+        """
+        call = attempt.call
+        alive = self._leases.renew(call.client_id, now)
+        self._begin(attempt.entry, call, alive=alive, kept=kept)
+        attempt.sought = False
+        return Decision(_NEW, attempt)
 
     def settle(
         self, attempt: Attempt, record: CompletionRecord | None, *, keep: bool, now: float = 0.0
@@ -319,14 +349,14 @@ class ClientTable:
                 entry.tracker.abandon(seq)
             else:
                 entry.tracker.finish(seq, (call.fingerprint, record if keep else None, call.seed))
-        elif entry.keyed is not None:
-            if record is None:
+        elif record is None or self._look_up is not None:
+            if entry.keyed is not None:
                 entry.keyed.abandon(call.key)
-                self._leave_namespace(entry)
-            else:
-                kept: Kept = (call.fingerprint, record if keep else None, 0)
-                entry.keyed.finish(call.key, kept, record.size)
-                self._retain(call.client_id, call.key, attempt.policy.retention_s, now)
+            self._leave_namespace(entry)
+        elif entry.keyed is not None:
+            kept: Kept = (call.fingerprint, record if keep else None, 0)
+            entry.keyed.finish(call.key, kept, record.size)
+            self._retain(call.client_id, call.key, attempt.policy.retention_s, now)
         if entry.dropped and not running:
             self._remove(entry.client_id)
             return True
@@ -384,6 +414,10 @@ class ClientTable:
         """Return how long was lived through ``now``, by which retention counts."""
         return self._retention.lived.at(now)
 
+    def live(self, now: float) -> float:
+        """Live on to ``now``: the same. Called every few seconds, by ``due_keys`` or by itself."""
+        return self._retention.lived.sweep(now)
+
     def live_on(self, lived_s: float, *, whole: bool = False) -> None:
         """Count on from there, before anything is restored; ``whole``: see ``LivedTime``."""
         self._retention.lived = LivedTime(lived_s, whole=whole)
@@ -396,6 +430,22 @@ class ClientTable:
         entry.keyed.forget(key)
         self._retention.forget(client_id, key)
         self._leave_namespace(entry)
+
+    def kept_until(self, client_id: int, retention_s: float | None, now: float) -> float | None:
+        """Return when a keyed record of ``now`` ends, in time that is lived through.
+
+        ``retention_s`` is its method's. None: with its client.
+        """
+        retention_s = self._kept_for(client_id, retention_s)
+        return None if retention_s is None else self.lived(now) + retention_s
+
+    def leave_namespace(self, client_id: int) -> bool:
+        """Forget a namespace of which no key is kept; False while a call of it runs."""
+        entry = self.find(client_id)
+        if entry is not None and not entry.running:
+            self._remove(client_id)
+            return True
+        return False
 
     def running(self) -> list[Attempt]:
         """Return the attempts that are not settled."""
@@ -410,6 +460,9 @@ class ClientTable:
         """Steps 2 and 3: known calls first, then stale ones; None if it is new."""
         attempt = entry.running.get(call.identity)
         if attempt is not None:
+            if attempt.sought:
+                # Another call may have been recorded under the key than the one that claims it.
+                return Decision(Verdict.IN_PROGRESS, attempt, None, False)
             match_seed(call, attempt.call.seed)
             match_payload(call, attempt.call.fingerprint)
             return Decision(Verdict.IN_PROGRESS, attempt)
@@ -423,7 +476,19 @@ class ClientTable:
             return _STALE
         return None
 
-    def _begin(self, entry: ClientEntry | None, call: Call, *, alive: bool) -> ClientEntry:
+    def _seek(self, entry: ClientEntry | None, call: Call, policy: MethodPolicy) -> Decision:
+        """Claim a key that does not run, to be looked up."""
+        if entry is None:
+            entry = self._clients[call.client_id] = self._new_entry(call.client_id)
+        entry.token = call.token
+        attempt: Attempt = _new(self._attempt_class)
+        attempt.entry, attempt.call, attempt.policy, attempt.sought = entry, call, policy, True
+        entry.running[call.identity] = attempt
+        return Decision(Verdict.IN_PROGRESS, attempt, None, False)
+
+    def _begin(
+        self, entry: ClientEntry | None, call: Call, *, alive: bool, kept: tuple[int, int] = (0, 0)
+    ) -> ClientEntry:
         """Steps 4 and 5 for a call that is not known: refuse it, or claim it."""
         client_id = call.client_id
         if not alive and not is_namespace(client_id):
@@ -439,17 +504,17 @@ class ClientTable:
         if entry is None:
             entry = self._new_entry(client_id)
         if call.seq is None or entry.keyed_only:
-            self._begin_keyed(entry, call)
+            self._begin_keyed(entry, call, kept)
         elif not entry.tracker.claim(call.seq, call.first_incomplete, call.completed):
             raise InvariantViolated(f"{call.rpc_id} was unknown and is not new")
         # Only now, since a refusal leaves no state behind.
         self._clients[client_id] = entry
         return entry
 
-    def _begin_keyed(self, entry: ClientEntry, call: Call) -> None:
+    def _begin_keyed(self, entry: ClientEntry, call: Call, kept: tuple[int, int]) -> None:
         if call.key is None:
             raise BadHeader("a named session takes keyed calls only")
-        verdict = self._keyed(entry).begin(call.key)
+        verdict = self._keyed(entry).begin(call.key, kept)
         if verdict is not Verdict.NEW:
             raise InvariantViolated(f"{call.rpc_id} was unknown and is {verdict}")
 
@@ -466,17 +531,21 @@ class ClientTable:
         now: float,
         age_s: float = 0.0,
     ) -> None:
-        # A named session's records stay with it: it has a retention of its own.
-        if self._leases.is_session(client_id):
-            return
-        retention_s = self._key_bounds.retained_s(retention_s)
+        retention_s = self._kept_for(client_id, retention_s)
         if retention_s is not None:
             self._retention.note(client_id, key, retention_s - age_s, now)
 
+    def _kept_for(self, client_id: int, retention_s: float | None) -> float | None:
+        # A named session's records stay with it: it has a retention of its own.
+        if self._leases.is_session(client_id):
+            return None
+        return self._key_bounds.retained_s(retention_s)
+
     def _leave_namespace(self, entry: ClientEntry) -> None:
         # No lease of it ever ends: it goes with the last of its calls. Those that ran and are
-        # new again are remembered, in a bounded number.
-        if not is_namespace(entry.client_id) or entry.keyed or entry.running:
+        # new again are remembered, in a bounded number. Where the store has its row, the store
+        # says when.
+        if not is_namespace(entry.client_id) or entry.keyed or entry.running or entry.registered:
             return
         if not entry.may_have_run_any():
             self._remove(entry.client_id)

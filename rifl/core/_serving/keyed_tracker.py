@@ -34,19 +34,19 @@ class KeyedTracker:
         self._calls: dict[bytes, tuple[Any, int]] = {}
         self._bytes = 0
 
-    def begin(self, key: bytes) -> Verdict:
+    def begin(self, key: bytes, others: tuple[int, int] = (0, 0)) -> Verdict:
         """Decide about an arriving call; ``NEW`` means it is in progress from now on.
 
-        Raises ``BadHeader`` for a key out of bounds and ``WindowExceeded`` for a
-        new one without room; neither leaves a trace.
+        ``others``: keys, and their bytes, that count although only their store knows them.
+        Raises ``BadHeader`` for a key out of bounds and ``WindowExceeded`` for a new one without
+        room; neither leaves a trace.
         """
         check_key(key)
         verdict = self.peek(key)
         if verdict is Verdict.NEW:
-            if len(self._calls) >= self._max_keys or self._bytes + len(key) > self._max_bytes:
-                raise WindowExceeded(
-                    f"{len(self._calls)} keys with {self._bytes} bytes are recorded"
-                )
+            keys, size = len(self._calls) + others[0], self._bytes + others[1]
+            if keys >= self._max_keys or size + len(key) > self._max_bytes:
+                raise WindowExceeded(f"{keys} keys with {size} bytes are recorded")
             self._put(key, _IN_PROGRESS, 0)
         return verdict
 

@@ -1,0 +1,480 @@
+"""Keyed calls over SQLite are found in the database, not in memory (DESIGN §6)."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rifl
+from lease_server import LeaseAuthority
+from rifl._stores import Settlement, open_store, settle_unknown
+from rifl._stores.opening import open_inspection
+from rifl.core._serving.bounds import Bounds, KeyBounds
+from rifl.core._serving.namespace import namespace_id
+from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy
+from rifl.core._serving.verdict import Verdict
+from rifl.core._shared.errors import (
+    Draining,
+    InProgress,
+    PayloadMismatch,
+    RecordPending,
+    SessionClosed,
+    StoreUnavailable,
+    WindowExceeded,
+)
+from rifl.core._shared.identity import RpcId
+from rifl.core._shared.record import CompletionRecord
+from tests.helpers.waiting import DEADLINE_S, until
+from tests.stores.conformance import FIRST, IDEMPOTENT, OTHER, PLAIN, TERM_S, call, keyed
+
+PEER = namespace_id(b"peer")
+ATOMIC = MethodPolicy(kind=Kind.ATOMIC)
+RETENTION_S = 100.0
+LARGE = CompletionRecord(response=b"r" * 10_000)
+
+
+class Keys:
+    """A store with two files, and a clock that is told."""
+
+    def __init__(self, folder: Path, **bounds: Any) -> None:
+        self.now = 0.0
+        self.folder = folder
+        self.path = folder / "main.db"
+        self.url = f"sqlite:///{self.path}"
+        self.elsewhere = MethodPolicy(kind=Kind.ATOMIC, database=f"sqlite:///{folder / 'other.db'}")
+        self.bounds = KeyBounds(**{"retention_s": RETENTION_S, **bounds})
+        self.store: Any
+        self.open()
+
+    def open(self, url: str = "") -> None:
+        """Open, or open again."""
+        self.store = open_store(url or self.url)
+        self.authority = LeaseAuthority(self.store.leases, term_s=TERM_S, clock=lambda: self.now)
+        self.store.bind(
+            self.authority,
+            MethodPolicies({"/s/Elsewhere": self.elsewhere}, "plain"),
+            clock=lambda: self.now,
+            bounds=Bounds(window=16),
+            key_bounds=self.bounds,
+        )
+
+    def crash(self) -> None:
+        """Go on with what a crash at this moment leaves."""
+        left = self.folder / f"left{len(list(self.folder.iterdir()))}"
+        left.mkdir()
+        for file in self.folder.glob("*.db*"):
+            if file.suffix != ".lock" and not file.name.endswith(".lock"):
+                shutil.copy(file, left / file.name)
+        self.store.close()
+        for file in left.iterdir():
+            shutil.copy(file, self.folder / file.name)
+        for kept in self.folder.glob("*.db-*"):
+            if not (left / kept.name).exists():
+                kept.unlink()
+        self.open()
+
+    def claim(self, key: bytes, policy: MethodPolicy = PLAIN, **more: Any) -> Any:
+        """Decide about a call of the peer."""
+        return self.store.claim(keyed(PEER, key, **more), policy).wait()
+
+    def begin(self, key: bytes, policy: MethodPolicy = PLAIN, client: int = PEER) -> Any:
+        """Claim a new call, and start it."""
+        decision = self.store.claim(keyed(client, key), policy).wait()
+        assert decision.verdict is Verdict.NEW
+        if (started := self.store.start(decision.attempt)) is not None:
+            started.wait()
+        return decision.attempt
+
+    def complete(
+        self,
+        key: bytes,
+        policy: MethodPolicy = PLAIN,
+        record: CompletionRecord = FIRST,
+        client: int = PEER,
+    ) -> None:
+        """Run a call to its end."""
+        attempt = self.begin(key, policy, client)
+        if policy.kind is not Kind.ATOMIC:
+            self.store.finish(attempt, record).wait()
+            return
+        path = (policy.database or self.url).removeprefix("sqlite:///")
+        connection = sqlite3.connect(path, isolation_level=None)
+        connection.execute("BEGIN")
+        self.store.transactions.record(attempt, record, connection)
+        connection.execute("COMMIT")
+        connection.close()
+        self.store.adopt(attempt, self.store.committed(attempt))
+
+    def sweep(self, seconds: float) -> None:
+        """Let time pass, a sweep each second."""
+        for _ in range(int(seconds)):
+            self.now += 1.0
+            self.store.expire_keys()
+
+    def counts(self) -> dict[str, Any]:
+        """The counts that are kept in each file, where they are what its rows say."""
+        found = {}
+        for file in (self.path, self.folder / "other.db"):
+            connection = sqlite3.connect(file)
+            kept = connection.execute("SELECT client_id, keys, bytes FROM rifl_keys").fetchall()
+            counted = connection.execute(
+                "SELECT client_id, count(*), sum(length(identity) + length(record)) FROM rifl_call "
+                "WHERE typeof(identity)='blob' AND record IS NOT NULL GROUP BY client_id"
+            ).fetchall()
+            connection.close()
+            assert kept == counted
+            found[file.name] = {client: keys for client, keys, _ in kept}
+        return found
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Iterator[Keys]:
+    """A store of its own."""
+    made = Keys(tmp_path)
+    yield made
+    made.store.close()
+
+
+class Held:
+    """Look-ups wait on the disk, before or after they have read, until they are let go on."""
+
+    def __init__(self, keys: Keys, monkeypatch: pytest.MonkeyPatch, *, read: bool = False) -> None:
+        self.reached, self.go_on = threading.Event(), threading.Event()
+        self.count = 0
+        look_up = keys.store._databases.look_up
+
+        def held(*arguments: Any) -> Any:
+            found = look_up(*arguments) if read else None
+            self.count += 1
+            self.reached.set()
+            assert self.go_on.wait(DEADLINE_S), "the look-up is where its caller waits for others"
+            return found or look_up(*arguments)
+
+        monkeypatch.setattr(keys.store._databases, "look_up", held)
+
+
+def test_what_is_recorded_is_not_in_memory(keys: Keys) -> None:
+    """Nothing is kept of a keyed call that has ended, nor read when the store opens (§6)."""
+    session = keys.authority.open_session("s").client_id
+    for client in (PEER, session, keys.authority.grant().client_id):
+        for at in range(20):
+            keys.complete(b"%d" % at, IDEMPOTENT, client=client)
+    for _ in range(2):
+        entries = keys.store._table.entries()
+        assert [len(entry.keyed or ()) for entry in entries] == [0] * len(entries)
+        assert keys.store._table.retained == 0
+        assert keys.claim(b"7").record == FIRST
+        assert keys.store.statistics()[1] in (0, 60), "as the last sweep counted"
+        keys.store.close()
+        keys.open()
+    assert keys.store.statistics()[1] == 60
+
+
+def test_counts_are_right_whatever_moved_the_rows(keys: Keys) -> None:
+    """Counts and bytes move in each record's own commit: a crash leaves none behind (§6)."""
+    session = keys.authority.open_session("s").client_id
+    keys.complete(b"plain")
+    keys.complete(b"idempotent", IDEMPOTENT, LARGE)
+    keys.complete(b"atomic", ATOMIC)
+    keys.complete(b"elsewhere", keys.elsewhere)
+    keys.complete(b"in a session", client=session)
+    keys.store.abandon(keys.begin(b"given up")).wait()
+    for key in (b"settled", b"released", b"lost"):
+        keys.begin(key)
+    own = {"main.db": {PEER: 3, session: 1}, "other.db": {PEER: 1}}
+    assert keys.counts() == own
+    keys.crash()
+    assert keys.counts() == {**own, "main.db": {PEER: 6, session: 1}}, "intents have their verdicts"
+    assert keys.claim(b"elsewhere", keys.elsewhere).record == FIRST
+    keys.store.close()
+    ran = Settlement(True, "ann", "looked", b"a longer answer than the verdict was" * 100)
+    settle_unknown(keys.url, [RpcId(PEER, None, b"settled")], ran)
+    inspection = open_inspection(keys.url)
+    assert inspection.release(RpcId(PEER, None, b"released"))
+    inspection.close()
+    keys.open()
+    assert keys.counts()["main.db"] == {PEER: 5, session: 1}
+    keys.store.clients_ended([session])
+    until(lambda: keys.counts()["main.db"] == {PEER: 5}, "the session's are gone")
+    keys.sweep(RETENTION_S + 2)
+    assert keys.counts() == {"main.db": {}, "other.db": {}}
+
+
+def test_a_verdict_of_a_late_intent_lowers_no_number(keys: Keys) -> None:
+    """The file says how far it was written, also where an old row is rewritten (§6)."""
+    keys.begin(b"lost")
+    for at in range(5):
+        keys.complete(b"%d" % at)
+    for _ in range(2):
+        keys.crash()
+        assert keys.claim(b"lost").record.reason == "OUTCOME_UNKNOWN"
+        assert keys.claim(b"4").record == FIRST
+
+
+def test_one_call_of_a_key_waits_for_the_others_look_up(
+    keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key is claimed before it is looked up: of two at once one is new (§4)."""
+    held = Held(keys, monkeypatch)
+    with ThreadPoolExecutor(4) as pool:
+        claims = [pool.submit(keys.claim, b"k", IDEMPOTENT) for _ in range(4)]
+        assert held.reached.wait(DEADLINE_S)
+        until(lambda: sum(len(each.waiters) for each in keys.store._table.running()) == 3, "wait")
+        held.go_on.set()
+        found = [claim.result(DEADLINE_S).verdict for claim in claims]
+    assert sorted(found, key=str) == [Verdict.IN_PROGRESS] * 3 + [Verdict.NEW]
+    assert held.count == 1
+
+
+def test_what_a_look_up_finds_answers_all_that_wait_for_it(
+    keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is held against the recorded payload, not against that of the one who asked (§4)."""
+    keys.complete(b"k")
+    held = Held(keys, monkeypatch)
+    with ThreadPoolExecutor(4) as pool:
+        first = pool.submit(keys.claim, b"k")
+        assert held.reached.wait(DEADLINE_S)
+        other = pool.submit(keys.claim, b"k", payload=b"another")
+        same = pool.submit(keys.claim, b"k")
+        until(lambda: sum(len(each.waiters) for each in keys.store._table.running()) == 2, "wait")
+        held.go_on.set()
+        assert first.result(DEADLINE_S).record == same.result(DEADLINE_S).record == FIRST
+        with pytest.raises(PayloadMismatch):
+            other.result(DEADLINE_S)
+        assert held.count == 1
+        held.go_on.clear()
+        held.reached.clear()
+        wrong = pool.submit(keys.claim, b"k", payload=b"another")
+        assert held.reached.wait(DEADLINE_S)
+        right = pool.submit(keys.claim, b"k")
+        until(lambda: sum(len(each.waiters) for each in keys.store._table.running()) == 1, "waits")
+        held.go_on.set()
+        with pytest.raises(PayloadMismatch):
+            wrong.result(DEADLINE_S)
+        assert right.result(DEADLINE_S).record == FIRST
+    assert keys.store.running() == 0
+
+
+def test_an_event_loop_does_not_wait_for_the_disk(
+    keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look-up is in another thread, alone and in a batch; cancelled, it leaves no claim (§4)."""
+    keys.complete(b"known")
+    held = Held(keys, monkeypatch)
+
+    async def awaited(later: Any) -> Any:
+        return await later
+
+    async def serve() -> list[Any]:
+        one = asyncio.ensure_future(awaited(keys.store.claim(keyed(PEER, b"known"), IDEMPOTENT)))
+        calls = [keyed(PEER, key) for key in (b"a", b"known", b"b")]
+        many = asyncio.ensure_future(awaited(keys.store.claim_all(calls, IDEMPOTENT)))
+        left = asyncio.ensure_future(awaited(keys.store.claim(keyed(PEER, b"left"), IDEMPOTENT)))
+        while held.count < 3:
+            await asyncio.sleep(0.001)
+        left.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await left
+        held.go_on.set()
+        return [await one, *await many]
+
+    found = asyncio.run(asyncio.wait_for(serve(), DEADLINE_S))
+    known, new = Verdict.COMPLETED, Verdict.NEW
+    assert [each.verdict for each in found] == [known, new, known, new]
+    assert [found[0].record, found[2].record] == [FIRST, FIRST]
+    until(lambda: keys.store.running() == 2, "the cancelled one is given up")
+    assert keys.claim(b"left", IDEMPOTENT).verdict is Verdict.NEW
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_a_look_up_that_fails_runs_nothing(
+    keys: Keys, monkeypatch: pytest.MonkeyPatch, batched: bool
+) -> None:
+    """The store cannot be read: the call is refused, and is decided when it can (§6)."""
+    keys.complete(b"k")
+    [database, _] = keys.store._databases
+    with monkeypatch.context() as broken:
+
+        def fails(*_: Any) -> Any:
+            raise sqlite3.OperationalError("unable to open database file")
+
+        broken.setattr(database, "look_up", fails)
+        if batched:
+            replies = keys.store.claim_all([keyed(PEER, b"k"), keyed(PEER, b"n")], PLAIN).wait()
+            assert [type(reply) for reply in replies] == [StoreUnavailable] * 2
+        else:
+            with pytest.raises(StoreUnavailable):
+                keys.claim(b"k")
+        assert keys.store.running() == 0
+    assert keys.claim(b"k").record == FIRST
+    assert keys.claim(b"n").verdict is Verdict.NEW
+
+
+def test_a_damaged_page_stops_the_store(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Damage that a look-up meets is as that which a commit meets: new calls are refused (§6)."""
+    error = sqlite3.DatabaseError("database disk image is malformed")
+    error.sqlite_errorcode, error.sqlite_errorname = sqlite3.SQLITE_CORRUPT, "SQLITE_CORRUPT"
+    [database, _] = keys.store._databases
+
+    def fails(*_: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(database, "look_up", fails)
+    with pytest.raises(StoreUnavailable):
+        keys.claim(b"k")
+    assert database.journal.stopped is error
+    with pytest.raises(StoreUnavailable):
+        keys.store.claim(call(keys.authority.grant().client_id, 1), IDEMPOTENT)
+
+
+def test_a_recorded_key_is_answered_while_new_ones_are_refused(tmp_path: Path) -> None:
+    """Known calls first: while the server drains, is full, or its session is closed (§4)."""
+    keys = Keys(tmp_path, max_keys=2)
+    keys.complete(b"1")
+    keys.complete(b"2")
+    with pytest.raises(WindowExceeded, match="2 keys with"):
+        keys.claim(b"3")
+    assert keys.claim(b"1").record == FIRST
+    keys.store.refuse_new(True)
+    assert keys.store.statistics()[2] == 0
+    with pytest.raises(Draining):
+        keys.claim(b"3")
+    assert keys.claim(b"2").record == FIRST
+    assert keys.store.running() == 0
+    keys.store.close()
+
+
+def test_calls_that_run_count_as_keys(tmp_path: Path) -> None:
+    """What is on the disk and what runs are bounded together, also after a crash (DESIGN §9)."""
+    keys = Keys(tmp_path, max_keys=2)
+    keys.complete(b"1")
+    running = keys.begin(b"2")
+    with pytest.raises(WindowExceeded):
+        keys.claim(b"3")
+    keys.store.abandon(running).wait()
+    keys.begin(b"2")
+    keys.crash()
+    with pytest.raises(WindowExceeded):
+        keys.claim(b"3")
+    keys.store.close()
+
+
+def test_a_retention_that_ends_while_a_duplicate_waits(
+    keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is answered by what was there, or is new; a new one is not swept with the old (§4)."""
+    keys.complete(b"k")
+    for read, expected in ((True, Verdict.COMPLETED), (False, Verdict.NEW)):
+        with monkeypatch.context() as patch, ThreadPoolExecutor(1) as pool:
+            held = Held(keys, patch, read=read)
+            claim = pool.submit(keys.claim, b"k", IDEMPOTENT)
+            assert held.reached.wait(DEADLINE_S)
+            keys.sweep(RETENTION_S + 2)
+            held.go_on.set()
+            decision = claim.result(DEADLINE_S)
+            assert decision.verdict is expected
+    keys.store.finish(decision.attempt, OTHER).wait()
+    keys.sweep(RETENTION_S - 5)
+    assert keys.claim(b"k").record == OTHER
+    keys.sweep(6)
+    assert keys.claim(b"k").verdict is Verdict.NEW
+
+
+def test_a_sweep_takes_more_than_a_commit(keys: Keys) -> None:
+    """Retentions of many keys end in one sweep, in several commits (DESIGN §3)."""
+    for start in range(0, 2500, 500):
+        calls = [keyed(PEER, b"%d" % at) for at in range(start, start + 500)]
+        attempts = [each.attempt for each in keys.store.claim_all(calls, IDEMPOTENT).wait()]
+        keys.store.finish_all(attempts, [FIRST] * 500).wait()
+    keys.sweep(RETENTION_S)
+    assert keys.counts()["main.db"] == {}
+    assert keys.store._table.get(PEER) is None, "nor is its namespace left"
+
+
+def test_a_session_keeps_its_keys_as_long_as_it_lasts(keys: Keys) -> None:
+    """Keys of a session have no retention of their own, also those of a crash (DESIGN §5)."""
+    session = keys.authority.open_session("s", retention_s=1e5).client_id
+    keys.complete(b"k", client=session)
+    keys.begin(b"lost", client=session)
+    keys.crash()
+    keys.sweep(RETENTION_S + 60)
+    assert keys.store.claim(keyed(session, b"k"), PLAIN).wait().record == FIRST
+    lost = keys.store.claim(keyed(session, b"lost"), PLAIN).wait()
+    assert lost.record.reason == "OUTCOME_UNKNOWN"
+
+
+def test_a_verdict_is_kept_for_the_retention_from_the_start_that_gave_it(keys: Keys) -> None:
+    """A crash interrupted the call: nobody knows when it ended, so it is not kept for less (§4)."""
+    keys.begin(b"lost")
+    keys.crash()
+    keys.sweep(RETENTION_S - 2)
+    assert keys.claim(b"lost").record.reason == "OUTCOME_UNKNOWN"
+    keys.sweep(4)
+    assert keys.claim(b"lost").verdict is Verdict.NEW
+
+
+@pytest.mark.parametrize("fatal", [False, True])
+def test_a_record_that_is_not_durable_is_not_looked_past(
+    keys: Keys, monkeypatch: pytest.MonkeyPatch, fatal: bool
+) -> None:
+    """A commit, or its fsync, that failed leaves a call that runs: it is never new (§6)."""
+    attempt = keys.begin(b"k", IDEMPOTENT)
+    journal = keys.store._main.journal
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR
+    error.sqlite_errorname = "SQLITE_IOERR_FSYNC" if fatal else "SQLITE_IOERR_WRITE"
+    with monkeypatch.context() as broken:
+
+        def fails(*_: Any, **__: Any) -> Any:
+            if fatal:
+                journal._stop(error)
+            return error
+
+        broken.setattr(journal._writer, "commit", fails)
+        with pytest.raises(RecordPending):
+            keys.store.finish(attempt, FIRST).wait()
+        again = keys.store.claim(keyed(PEER, b"k"), IDEMPOTENT)
+        assert again.verdict is Verdict.IN_PROGRESS
+        assert again.attempt is attempt
+    if not fatal:
+        until(lambda: attempt.ended, "the record is written again")
+        assert keys.claim(b"k").record == FIRST
+
+
+def test_a_client_that_ends_while_its_key_is_looked_up_is_refused(
+    keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows go after the look-up, and no claim is left (§4)."""
+    session = keys.authority.open_session("s").client_id
+    keys.complete(b"k", client=session)
+    held = Held(keys, monkeypatch)
+    with ThreadPoolExecutor(1) as pool:
+        claim = pool.submit(lambda: keys.store.claim(keyed(session, b"n"), PLAIN).wait())
+        assert held.reached.wait(DEADLINE_S)
+        keys.store.clients_ended([keys.authority.close_session("s")])
+        held.go_on.set()
+        with pytest.raises((SessionClosed, InProgress)):
+            claim.result(DEADLINE_S)
+    until(lambda: keys.counts()["main.db"] == {}, "its rows are gone")
+    assert keys.store._table.get(session) is None
+
+
+def test_the_bounds_are_those_of_the_disk(tmp_path: Path) -> None:
+    """A server over a file takes keys for half of what is free there, by default (DESIGN §9)."""
+    free = shutil.disk_usage(tmp_path).free
+    with rifl.Deduplicator(f"sqlite:///{tmp_path / 'own.db'}") as dedup:
+        bounds = dedup._engine.bounds
+        assert free // 4 < (bounds.max_key_bytes or 0) < free
+        assert bounds.max_keys == (bounds.max_key_bytes or 0) // 256
+        assert dedup._store._table._key_bounds.max_keys == bounds.max_keys  # type: ignore[attr-defined]
+    with rifl.Deduplicator("memory:") as dedup:
+        assert dedup._engine.bounds.max_keys is None
