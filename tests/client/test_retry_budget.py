@@ -135,6 +135,7 @@ def test_hedges_are_held_back_when_the_bucket_is_low(connect: Connect) -> None:
         try:
             calls = start(caller, 12)
             until(lambda: held.hedges == 10, "ten hedges wait")
+            server.wait_for(lambda: len(server.arrivals) == 12 + 2)
         finally:
             slow.released.set()
         for call in calls:
