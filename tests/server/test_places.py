@@ -242,10 +242,11 @@ def test_a_full_pool_runs_no_call_that_has_too_little_time(room: Any) -> None:
     with RawClient(server.served.address) as client, RawClient(server.served.address) as other:
         server.release()
         assert client.call(_HOLD, b"1", 1).ok
-        for _ in range(16):
-            engine.pooled.of(_HOLD, rifl.MethodPolicy()).times.note(10 * DEADLINE_S)
         held = [client.future(_HOLD, b"%d" % seq, seq) for seq in (2, 3)]
         server.runs_are(2)
+        # Not before: the first of these two may find the other one waiting.
+        for _ in range(16):
+            engine.pooled.of(_HOLD, rifl.MethodPolicy()).times.note(10 * DEADLINE_S)
         # Both threads run; the first of these finds the next one waiting behind it.
         calls = []
         for seq in (4, 5, 6):

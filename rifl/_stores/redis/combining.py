@@ -106,7 +106,7 @@ class RequestCombiner:
 
 
 def _turn_s(within_s: float | None) -> float:
-    # As for a reply: what ran after its call's time must be recorded all the same.
+    # As for a reply: what ran after its call's time is recorded all the same.
     return -1 if within_s is None else patience(within_s, _MOST_S)
 
 
