@@ -64,7 +64,7 @@ class MySqlDialect:
 
     def connect(self, within_s: float | None = None) -> Any:
         """Connect, with all that our statements need set."""
-        address, limit_s = self.address, self.timeout_s + _GRACE_S
+        address, most_s = self.address, within_s or self.timeout_s
         ssl: dict[str, Any] = {
             name: value
             for name in ("ssl_ca", "ssl_cert", "ssl_key")
@@ -83,9 +83,10 @@ class MySqlDialect:
             database=address.database,
             charset="utf8mb4",
             autocommit=False,
-            connect_timeout=max(1, round(within_s or address.timeout_s)),
-            read_timeout=limit_s,
-            write_timeout=limit_s,
+            connect_timeout=max(1, round(most_s)),
+            # Of the server's greeting, too.
+            read_timeout=most_s + _GRACE_S,
+            write_timeout=self.timeout_s + _GRACE_S,
             **ssl,
         )
         try:

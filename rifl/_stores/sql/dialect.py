@@ -84,7 +84,7 @@ class Dialect(Protocol):
     def connect(self, within_s: float | None = None) -> Any:
         """Connect, with all that our statements need set; a DB-API connection, not autocommit.
 
-        ``within_s``: how long the server may take to greet; None: ``timeout_s``.
+        ``within_s``: how long each reply may take (see ``wait_at_most``); None: ``timeout_s``.
         It is READ COMMITTED, and a statement waits for a lock for a part of ``timeout_s``.
         """
 

@@ -112,6 +112,7 @@ class Pool:
         try:
             self._greet(session)
             session.connection.rollback()
+            self._dialect.wait_at_most(session.connection, self._dialect.timeout_s)
         except BaseException:
             discard(session)
             raise
