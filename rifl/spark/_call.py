@@ -15,7 +15,7 @@ from rifl.spark._dead_letters import without_dead_letter_columns
 from rifl.spark._delivery import Delivered
 from rifl.spark._driver import WriteDriver
 from rifl.spark._errors import PlanError, RowError
-from rifl.spark._options import WriteOptions
+from rifl.spark._options import WriteOptions, case_counts, column_of
 from rifl.spark._replies import ReplyPlan
 from rifl.spark._session_names import call_session
 from rifl.spark._tasks import named_micro_batch, this_attempt
@@ -64,7 +64,10 @@ def call(
     taken = [name for name in (reply, errors) if name in df.columns]
     if taken or reply == errors:
         raise PlanError(f"the column {(taken or [reply])[0]!r} is there already")
-    whole = arrow_schema(df.schema)
+    whole, exact = arrow_schema(df.schema), case_counts(df)
+    wanted = wanted.fitted(whole.names, exact=exact)
+    if not exact and request is not None:
+        request = [column_of(name, whole.names) for name in request]
     given = request or without_dead_letter_columns(whole.names)
     names = list(dict.fromkeys([*given, *(name for name in wanted.key if name != "*")]))
     unknown = [name for name in names if name not in whole.names]
@@ -79,7 +82,7 @@ def call(
         )
     name = None if stream else wanted.session or call_session()
     with WriteDriver(wanted.connection, wanted.timeout_s) as driver:
-        plan = WritePlan.make(wanted, sent, stream=stream, session=name, driver=driver)
+        plan = WritePlan.make(wanted, sent, stream=stream, session=name, driver=driver, exact=exact)
     replies = ReplyPlan(plan.shape.response_class())
     added = [(reply, replies.type)] + ([(errors, _ERROR)] if errors else [])
     schema = StructType(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rifl.spark._checkpoints import plain_location
@@ -54,6 +54,24 @@ class ConnectionOptions:
     target_name: str | None = None
     plaintext_secrets: bool = False
     metadata: tuple[tuple[str, str], ...] = ()
+
+
+def column_of(name: str, columns: Sequence[str]) -> str:
+    """Return the column that is meant: of this name, else the only one of it in any case.
+
+    The name itself where there is none. Raises ``PlanError`` for several.
+    """
+    found = [each for each in columns if each.lower() == name.lower()]
+    if name in found or not found:
+        return name
+    if len(found) > 1:
+        raise PlanError(f"{name!r} may be each of these columns: {', '.join(found)}")
+    return found[0]
+
+
+def case_counts(df: Any) -> bool:
+    """Whether a frame's session takes names that differ in case for others."""
+    return str(df.sparkSession.conf.get("spark.sql.caseSensitive")).lower() == "true"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +131,22 @@ class WriteOptions:
                 raise PlanError("name and session: one of them says what the keys belong to")
         if self.close_session and self.session is None:
             raise PlanError("closeSession goes with a session of your own name")
+
+    def fitted(self, columns: Sequence[str], *, exact: bool = False) -> WriteOptions:
+        """Return them with the names of columns as these have them; raises ``PlanError``.
+
+        ``exact``: names that differ in case are others.
+        """
+
+        def fit(name: str) -> str:
+            return name if exact else column_of(name, columns)
+
+        return replace(
+            self,
+            key=tuple(map(fit, self.key)),
+            ignored=tuple(map(fit, self.ignored)),
+            fields=tuple((fit(name), field) for name, field in self.fields),
+        )
 
     @classmethod
     def of(

@@ -22,7 +22,7 @@ from rifl.spark._dead_letters import (
 )
 from rifl.spark._driver import WriteDriver
 from rifl.spark._errors import PlanError, raise_error_of_all_rows
-from rifl.spark._options import WriteOptions
+from rifl.spark._options import WriteOptions, case_counts
 from rifl.spark._report import Counts, report, tell_aborted
 from rifl.spark._tasks import named_micro_batch, this_attempt
 from rifl.spark._write_plan import WritePlan
@@ -62,7 +62,8 @@ def write(
         )
     whole = arrow_schema(df.schema)
     with WriteDriver(wanted.connection, wanted.timeout_s) as driver:
-        plan = WritePlan.make(wanted, whole, stream=False, driver=driver)
+        exact = case_counts(df)
+        plan = WritePlan.make(wanted, whole, stream=False, driver=driver, exact=exact)
         schema = _spark_schema(df.schema, plan.schema)
         counted = StructType([*schema.fields, StructField(_COUNTS, StringType())])
         sent = df.mapInArrow(_WriteTask(plan), counted).persist(StorageLevel.MEMORY_AND_DISK)

@@ -52,14 +52,17 @@ class WritePlan:
         stream: bool,
         session: str | None = None,
         driver: WriteDriver | None = None,
+        exact: bool = False,
     ) -> WritePlan:
         """Check everything that can be before a row is sent; raises ``PlanError``.
 
-        ``driver`` is for a process that is not Spark's: it keeps no connection.
+        ``driver`` is for a process that is not Spark's: it keeps no connection. ``exact``: names
+        of columns that differ in case are others.
         """
         schema = pyarrow.schema(
             [schema.field(name) for name in without_dead_letter_columns(schema.names)]
         )
+        options = options.fitted(schema.names, exact=exact)
         KeyPlan(options.key, schema, options.ignored)
         check_metrics(options.metrics)
         token = None if options.dead_letter is None else prepare_directory(options.dead_letter)

@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 from rifl.spark._arrow import arrow_schema, record_batches
 from rifl.spark._errors import DONE
 from rifl.spark._freezing import freeze
+from rifl.spark._options import column_of
 from sharedlog._core.catalog import find_stream
 from sharedlog._core.draft import check_spread, tags_for
 from sharedlog._core.errors import AlreadyCommitted, LogError, LogForked, SchemaChanged
@@ -114,7 +115,9 @@ def _rows_of(
     place: Place, options: SinkOptions, schema: pyarrow.Schema
 ) -> RawRows | ArrowRows | ProtobufRows:
     """Return what makes messages of rows, as the stream's values are declared from now on."""
-    form = options.values.format
+    form, key = options.values.format, options.key
+    if key is not None:
+        key = column_of(key, schema.names)
     if form == "raw":
         found = until_answered(place, lambda: find_schema(options.stream))
         if found is not None and "content_type" not in schema.names:
@@ -123,10 +126,10 @@ def _rows_of(
                 f'of raw values do not say what they are: option("valueFormat", "{found.format}"), '
                 "or a column content_type; nothing is written"
             )
-        return RawRows(schema, options.key)
+        return RawRows(schema, key)
     rows: ArrowRows | ProtobufRows
     if form == "arrow":
-        rows = ArrowRows(schema, options.key)
+        rows = ArrowRows(schema, key)
         declared = arrow_schema_of(rows.schema)
     else:
         known = schema_of(place, options.stream, options.values)
@@ -136,7 +139,7 @@ def _rows_of(
                 "message, and its module or descriptorFile"
             )
         declared = known
-        rows = ProtobufRows(schema, options.key, declared)
+        rows = ProtobufRows(schema, key, declared)
     until_answered(place, lambda: declare_schema(options.stream, declared))
     return rows
 

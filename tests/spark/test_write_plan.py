@@ -634,6 +634,7 @@ def test_what_nobody_answered_fails_the_task(tmp_path: Path) -> None:
         ({"key": ""}, "no key columns"),
         ({"adopt": "true", "session": "daily"}, "adopt is for"),
         ({"key": "nope"}, "'nope' is not a column"),
+        ({"key": "Cents,cents", "ignoreColumns": "ACCOUNT"}, "named twice"),
         ({"method": "/bank.v1.Bank/Nope"}, "it has: Balance, Deposit"),
         ({"method": "/no.Service/Nope"}, "no service no.Service"),
         ({"method": "/bank.v1.Bank/Balance", "ignoreColumns": "reference,cents"}, "deduplicate"),
@@ -644,6 +645,24 @@ def test_what_cannot_work_is_found_before_any_row(more: dict[str, str], says: st
     with _bank() as (bank, target), pytest.raises(PlanError, match=says):
         _planned(_options(target, **more), _rows(range(2)))
     assert bank.effects.total() == 0
+
+
+def test_names_of_columns_are_found_in_any_case() -> None:
+    """As Spark has them, if it is clear which one is meant; a session may tell them apart."""
+    rows = _rows(range(3)).append_column("Note", pyarrow.array(["a", "b", "c"]))
+    rows = rows.rename_columns(["Txn", "account", "cents", "Note"])
+    named = {"key": "TXN", "fields": "txn=reference", "ignoreColumns": "note"}
+    with _bank() as (bank, target):
+        options = _options(target, **named)
+        plan = _planned(options, rows)
+        assert plan.options.key == ("Txn",)
+        _send(plan, rows)
+        assert bank.effects == {"r0": 1, "r1": 1, "r2": 1}
+        with pytest.raises(PlanError, match="not a column"):
+            _planned(options, rows, exact=True)
+        several = rows.append_column("txn", rows.column("Txn"))
+        with pytest.raises(PlanError, match=r"'TXN' may be each of these columns: Txn, txn"):
+            _planned(options, several)
 
 
 def test_a_target_that_is_not_there_or_not_wrapped_is_named() -> None:
