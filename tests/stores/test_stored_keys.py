@@ -15,7 +15,7 @@ import pytest
 
 import rifl
 from lease_server import LeaseAuthority
-from rifl._stores import Settlement, open_store, settle_unknown
+from rifl._stores import Settlement, StoreCorrupt, open_store, settle_unknown
 from rifl._stores.opening import open_inspection
 from rifl.core._serving.bounds import Bounds, KeyBounds
 from rifl.core._serving.namespace import namespace_id
@@ -478,3 +478,22 @@ def test_the_bounds_are_those_of_the_disk(tmp_path: Path) -> None:
         assert dedup._store._table._key_bounds.max_keys == bounds.max_keys  # type: ignore[attr-defined]
     with rifl.Deduplicator("memory:") as dedup:
         assert dedup._engine.bounds.max_keys is None
+
+
+def test_a_large_file_opens_without_its_calls(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages of calls are not read when it opens, those of all else are checked (§6)."""
+    keys.complete(b"k")
+    keys.store.close()
+    monkeypatch.setattr("rifl._stores.sqlite.schema._CHECKED_BYTES", 0)
+    keys.open()
+    assert keys.claim(b"k").record == FIRST
+    keys.store.close()
+    with sqlite3.connect(keys.path) as connection:
+        root = "SELECT rootpage FROM sqlite_master WHERE name='rifl_row'"
+        (page,) = connection.execute(root).fetchone()
+    connection.close()
+    with keys.path.open("r+b") as file:
+        file.seek((page - 1) * 4096)
+        file.write(b"\xff" * 4096)
+    with pytest.raises(StoreCorrupt):
+        keys.open()

@@ -264,7 +264,10 @@ def accept_copy(path: Path, connection: sqlite3.Connection) -> None:
 def _check_pages(connection: sqlite3.Connection, path: Path) -> None:
     """Raise ``StoreCorrupt`` for damage; of calls in a large file where they are read."""
     checked = ["1"]
-    if path.stat().st_size > _CHECKED_BYTES:
+    pages, size = (
+        connection.execute(f"PRAGMA {what}").fetchone()[0] for what in ("page_count", "page_size")
+    )
+    if pages * size > _CHECKED_BYTES:
         tables = "SELECT name FROM sqlite_master WHERE type='table' AND name LIKE 'rifl\\_%' "
         found = connection.execute(tables + "ESCAPE '\\' AND name <> 'rifl_call'")
         checked = [name for (name,) in found]
