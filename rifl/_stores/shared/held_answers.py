@@ -47,6 +47,8 @@ class SharedAnswers(HeldAnswers):
     def note(self, attempt: Attempt, size: int) -> None:
         """Note that an answer of so many bytes is kept."""
         super().note(attempt, size)
+        if not self.active:
+            return
         client_id = attempt.call.client_id
         self._heard_of(client_id)
         if client_id in self._clients and client_id not in self._holders:
