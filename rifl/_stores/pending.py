@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from _rifl_ground.loops import tell_loop
@@ -103,6 +104,18 @@ class LoopWaker:
             self._due.append(future)
             if self._coming:
                 return
+            together: set[LoopWaker] | None = getattr(_of_thread, "together", None)
+            if together is not None:
+                together.add(self)
+                return
+            self._coming = True
+        tell_loop(self.loop, self._resolve)
+
+    def tell(self) -> None:
+        """Have the loop resolve what is due, if it is not about to."""
+        with self._lock:
+            if self._coming or not self._due:
+                return
             self._coming = True
         tell_loop(self.loop, self._resolve)
 
@@ -124,6 +137,23 @@ def loop_waker() -> LoopWaker:
     if waker is None or waker.loop is not loop:
         waker = _of_thread.waker = LoopWaker(loop)
     return waker
+
+
+@contextlib.contextmanager
+def waking_together() -> Iterator[None]:
+    """Tell each loop only at the end of the block of what this thread resolves in it.
+
+    A loop that is told of the first takes the interpreter's lock, and the others come singly.
+    Not nested.
+    """
+    together: set[LoopWaker] = set()
+    _of_thread.together = together
+    try:
+        yield
+    finally:
+        _of_thread.together = None
+        for waker in together:
+            waker.tell()
 
 
 def wake_on_loop(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:

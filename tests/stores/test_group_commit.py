@@ -262,6 +262,43 @@ def test_what_nobody_blocks_for_is_committed_all_the_same(bench: _Bench) -> None
     assert threading.get_ident() not in bench.connection.threads
 
 
+def test_a_loop_is_told_once_of_a_commit(bench: _Bench) -> None:
+    """Coroutines whose entries share a commit go on in one turn of their loop (§6)."""
+    bench.reader.execute("BEGIN IMMEDIATE")  # holds every commit
+    told: list[Any] = []
+    early: list[int] = []
+    tell_entries = bench.journal._told
+
+    def tell(batch: list[JournalEntry]) -> None:
+        before = len(told)
+        tell_entries(batch)
+        early.append(len(told) - before)
+
+    bench.journal._told = tell  # type: ignore[method-assign]
+
+    async def record() -> None:
+        loop = asyncio.get_running_loop()
+        wake = loop.call_soon_threadsafe
+        loop.call_soon_threadsafe = lambda *given, **more: (  # type: ignore[method-assign]
+            told.append(given),
+            wake(*given, **more),
+        )
+
+        async def one(seq: int) -> None:
+            await bench.journal.submit(bench.record(seq), awaited=True)
+
+        waiting = asyncio.gather(*map(one, range(16)))
+        await asyncio.sleep(0)
+        assert not told
+        bench.reader.execute("COMMIT")
+        await waiting
+        assert 1 <= len(told) <= len(bench.commits)
+
+    asyncio.run(asyncio.wait_for(record(), 60.0))
+    assert early == [0] * len(bench.commits)
+    assert sorted(bench.records()) == list(range(16))
+
+
 def test_what_a_caller_could_not_commit_is_tried_again_for_it(bench: _Bench) -> None:
     """A caller is told at once; its patient entry and the acknowledgements stay queued (§6)."""
     bench.connection.error = sqlite3.OperationalError("disk is full")

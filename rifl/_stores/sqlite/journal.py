@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from _rifl_ground.log import get_logger
 from _rifl_ground.sqlite.failures import Stopped, is_busy
 from _rifl_ground.sqlite.long_wal import LongWal
-from rifl._stores.pending import Pending
+from rifl._stores.pending import Pending, waking_together
 from rifl._stores.sqlite.file_guard import Guard
 from rifl._stores.sqlite.journal_entries import NOTHING, Acknowledged, JournalEntry
 from rifl._stores.sqlite.journal_writer import JournalWriter, is_alone, is_fatal
@@ -420,7 +420,8 @@ class Journal:
         else:
             if failing or self._busy_since is not None:
                 self._works_again()
-            self._told(batch)
+            with waking_together():
+                self._told(batch)
             for then in noted.after:
                 then()
             if self._guard.wal_bytes >= self._wal.tend_at:
