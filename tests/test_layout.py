@@ -487,7 +487,7 @@ CLOSED_GENERATORS = {
     "rifl._stores.shared.steps: _in_step",
     # Leaves what takes locks to another thread.
     "rifl._server.sync_streams: deduplicated",
-    "rifl._stores.sqlite.key_lookup: __await__",
+    "rifl._stores.sqlite.key_lookup: _read_beside",
     # Closes what it alone has opened.
     "rifl.spark._source: read",
 }

@@ -267,7 +267,10 @@ def test_what_a_look_up_finds_answers_all_that_wait_for_it(
 def test_an_event_loop_does_not_wait_for_the_disk(
     keys: Keys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A look-up is in another thread, alone and in a batch; cancelled, it leaves no claim (§4)."""
+    """A look-up is in another thread, alone and in a batch; cancelled, it leaves no claim (§4).
+
+    What comes while one is read waits, and is read together: with one statement a file.
+    """
     keys.complete(b"known")
     held = Held(keys, monkeypatch)
 
@@ -276,11 +279,12 @@ def test_an_event_loop_does_not_wait_for_the_disk(
 
     async def serve() -> list[Any]:
         one = asyncio.ensure_future(awaited(keys.store.claim(keyed(PEER, b"known"), IDEMPOTENT)))
+        while not held.reached.is_set():
+            await asyncio.sleep(0.001)
         calls = [keyed(PEER, key) for key in (b"a", b"known", b"b")]
         many = asyncio.ensure_future(awaited(keys.store.claim_all(calls, IDEMPOTENT)))
         left = asyncio.ensure_future(awaited(keys.store.claim(keyed(PEER, b"left"), IDEMPOTENT)))
-        while held.count < 3:
-            await asyncio.sleep(0.001)
+        await asyncio.sleep(0)
         left.cancel()
         with pytest.raises(asyncio.CancelledError):
             await left
@@ -291,8 +295,141 @@ def test_an_event_loop_does_not_wait_for_the_disk(
     known, new = Verdict.COMPLETED, Verdict.NEW
     assert [each.verdict for each in found] == [known, new, known, new]
     assert [found[0].record, found[2].record] == [FIRST, FIRST]
+    assert held.count == 2
     until(lambda: keys.store.running() == 2, "the cancelled one is given up")
     assert keys.claim(b"left", IDEMPOTENT).verdict is Verdict.NEW
+
+
+async def _claim_many(keys: Keys, count: int) -> list[Any]:
+    """Claims of so many callers, each awaited by itself; the decisions, or errors."""
+
+    async def one(at: int) -> Any:
+        client = namespace_id(b"peer %d" % at)
+        return await keys.store.claim(keyed(client, b"k"), IDEMPOTENT)
+
+    claims = [asyncio.ensure_future(one(at)) for at in range(count)]
+    return await asyncio.gather(*claims, return_exceptions=True)
+
+
+def test_look_ups_that_wait_take_one_job(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all callers that wait one job reads the keys, and tells their loop once (DESIGN §6)."""
+    held = Held(keys, monkeypatch)
+    jobs: list[Any] = []
+    told: list[Any] = []
+    early: list[int] = []
+    lookups = keys.store._lookups
+    begin, read_all = lookups._in_background, lookups._read
+
+    def read_noted(taken: Any) -> None:
+        before = len(told)
+        read_all(taken)
+        early.append(len(told) - before)
+
+    monkeypatch.setattr(lookups, "_in_background", lambda work: (jobs.append(work), begin(work)))
+    monkeypatch.setattr(lookups, "_read", read_noted)
+    read: list[str] = []
+
+    async def serve() -> list[Any]:
+        loop = asyncio.get_running_loop()
+        first = asyncio.ensure_future(_claim_many(keys, 1))
+        while not held.reached.is_set():
+            await asyncio.sleep(0.001)
+        for database in keys.store._databases:
+            database._reader.set_trace_callback(read.append)
+        tell = loop.call_soon_threadsafe
+        loop.call_soon_threadsafe = lambda *given, **more: (  # type: ignore[method-assign]
+            told.append(given),
+            tell(*given, **more),
+        )
+        others = asyncio.ensure_future(_claim_many(keys, 17))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        # One of them waits beside the first.
+        assert len(lookups._waiting) == 16
+        held.go_on.set()
+        found = [*await first, *await others]
+        assert len(told) <= 2, "for the first one, and for the others"
+        return found
+
+    found = asyncio.run(asyncio.wait_for(serve(), DEADLINE_S))
+    verdicts = [each.verdict for each in found]
+    assert verdicts == [Verdict.NEW, Verdict.IN_PROGRESS, *[Verdict.NEW] * 16]
+    assert (len(jobs), held.count, early) == (1, 2, [0, 0])
+    assert len(read) == 4, "a statement for the first one, and one for the others, in each file"
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a defect"), SystemExit("a defect")])
+def test_a_job_that_breaks_leaves_no_look_up_behind(
+    keys: Keys, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """Each caller sees that it failed, and the next ones are read (DESIGN §6)."""
+    with monkeypatch.context() as broken:
+
+        def fails(*_: Any) -> Any:
+            raise error
+
+        broken.setattr(keys.store._databases, "look_up", fails)
+        found = asyncio.run(asyncio.wait_for(_claim_many(keys, 16), DEADLINE_S))
+        expected = RuntimeError if isinstance(error, RuntimeError) else StoreUnavailable
+        assert [type(each) for each in found] == [expected] * 16
+        assert keys.store.running() == 0
+    found = asyncio.run(asyncio.wait_for(_claim_many(keys, 16), DEADLINE_S))
+    assert [each.verdict for each in found] == [Verdict.NEW] * 16
+
+
+def test_a_defect_of_one_call_is_not_the_others(
+    keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of calls that are read together one whose record cannot be decoded fails alone (§6)."""
+    keys.complete(b"bad")
+    keys.complete(b"good")
+    held = Held(keys, monkeypatch)
+    decode = keys.store._codec.from_bytes
+
+    def from_bytes(stored: bytes, call: Any) -> Any:
+        if call.key == b"bad":
+            raise KeyError("a defect")
+        return decode(stored, call)
+
+    monkeypatch.setattr(keys.store._codec, "from_bytes", from_bytes)
+
+    async def awaited(key: bytes) -> Any:
+        return await keys.store.claim(keyed(PEER, key), IDEMPOTENT)
+
+    async def serve() -> list[Any]:
+        first = asyncio.ensure_future(awaited(b"first"))
+        while not held.reached.is_set():
+            await asyncio.sleep(0.001)
+        others = asyncio.gather(awaited(b"bad"), awaited(b"good"), return_exceptions=True)
+        await asyncio.sleep(0)
+        held.go_on.set()
+        await first
+        return await others
+
+    bad, good = asyncio.run(asyncio.wait_for(serve(), DEADLINE_S))
+    assert (type(bad), good.record) == (KeyError, FIRST)
+    assert held.count == 2
+
+
+def test_look_ups_that_wait_when_the_store_closes_are_refused(
+    keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is not read any more is not known to be new (DESIGN §6)."""
+    held = Held(keys, monkeypatch)
+
+    async def serve() -> list[Any]:
+        first = asyncio.ensure_future(_claim_many(keys, 1))
+        while not held.reached.is_set():
+            await asyncio.sleep(0.001)
+        others = asyncio.ensure_future(_claim_many(keys, 4))
+        while not keys.store._lookups._waiting:
+            await asyncio.sleep(0.001)
+        await asyncio.to_thread(keys.store.close)
+        held.go_on.set()
+        return [*await first, *await others]
+
+    found = asyncio.run(asyncio.wait_for(serve(), DEADLINE_S))
+    assert [type(each) for each in found] == [StoreUnavailable] * 5
 
 
 @pytest.mark.parametrize("batched", [False, True])

@@ -22,7 +22,7 @@ from rifl._stores.sqlite.journal_entries import DROP_CALLS, DROP_CLIENT, DROP_KE
 from rifl._stores.sqlite.medium import FILES, Medium
 from rifl._stores.sqlite.schema import close_database, get_meta, open_database, set_meta
 from rifl._stores.sqlite.shared_transactions import SharedTransactions
-from rifl._stores.sqlite.statements import CLIENT_IDS, FORGET_UNKNOWN
+from rifl._stores.sqlite.statements import CLIENT_IDS, FORGET_UNKNOWN, RepeatedStatement
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import RecordPending
 from rifl.core._shared.invariant import InvariantViolated
@@ -41,10 +41,12 @@ _INTENTS = (
     f"UNION ALL SELECT client_id, identity, method, 1 FROM rifl_call WHERE {_SEQUENCED} "
     "AND record IS NULL"
 )
-_LOOK_UP = (
-    "SELECT fingerprint, record, coalesce(keys, 0), coalesce(bytes, 0) "
-    "FROM (SELECT ? AS client_id, ? AS identity) "
-    "LEFT JOIN rifl_call USING (client_id, identity) LEFT JOIN rifl_keys USING (client_id)"
+_LOOK_UP = RepeatedStatement(
+    "WITH wanted(client_id, identity) AS (VALUES",
+    "(?, ?)",
+    ") SELECT client_id, identity, fingerprint, record, coalesce(keys, 0), coalesce(bytes, 0) "
+    "FROM wanted "
+    "LEFT JOIN rifl_call USING (client_id, identity) LEFT JOIN rifl_keys USING (client_id)",
 )
 _NEXT_UNTIL = "SELECT min(until_s) FROM rifl_call WHERE until_s > 0"
 # Peers' namespaces that hold no key: no lease of theirs ends, so they go here.
@@ -235,13 +237,15 @@ class Database:
             f"SELECT client_id, identity, fingerprint FROM rifl_call WHERE {_SEQUENCED}"  # noqa: S608 - ours
         )
 
-    def look_up(self, client_id: int, keys: Sequence[int | bytes]) -> list[LookedUp]:
-        """Return what is durable of keyed calls of one client; raises ``sqlite3.Error``."""
+    def look_up(self, calls: Sequence[Call]) -> list[LookedUp]:
+        """Return what is durable of keyed calls; raises ``sqlite3.Error``."""
+        wanted = [(call.client_id, call.key) for call in calls]
         with self._reader_lock:
-            return [
-                LookedUp(*self._reader.execute(_LOOK_UP, (client_id, key)).fetchone())
-                for key in keys
-            ]
+            if len(wanted) == 1:
+                return [LookedUp._make(_LOOK_UP.read_one(self._reader, wanted[0])[2:])]
+            rows = _LOOK_UP.read(self._reader, wanted)
+        found = {row[:2]: LookedUp._make(row[2:]) for row in rows}
+        return [found[each] for each in wanted]
 
     def keys(self) -> dict[int, int]:
         """Return how many keys each client has; raises ``sqlite3.Error``."""

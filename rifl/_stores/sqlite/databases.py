@@ -76,15 +76,15 @@ class Databases:
                 return record
         return None
 
-    def look_up(self, client_id: int, keys: Sequence[int | bytes]) -> list[LookedUp]:
-        """Return what is durable of keyed calls of one client, wherever it is.
+    def look_up(self, calls: Sequence[Call]) -> list[LookedUp]:
+        """Return what is durable of keyed calls, wherever it is.
 
         Raises ``StoreUnavailable``, and stops the file's journal where it is damaged.
         """
         found: list[LookedUp] = []
         for database in self:
             try:
-                some = database.look_up(client_id, keys)
+                some = database.look_up(calls)
             except sqlite3.Error as error:
                 database.journal.stop_for(error)
                 raise StoreUnavailable(f"keys cannot be looked up: {error}") from error

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol
 
-from rifl._stores.pending import Pending
+from rifl._stores.pending import Pending, waking_together
 from rifl._stores.sqlite.attempt import SqliteAttempt
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.client_table import match_payload
@@ -14,13 +15,17 @@ from rifl.core._serving.later import AllLater, Later, Replies
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.call import Call
+from rifl.core._shared.errors import StoreUnavailable
 
 
 class KeysOnDisk(Protocol):
     """The store, as its look-ups see it."""
 
     def look_up(self, attempts: Sequence[SqliteAttempt]) -> Replies:
-        """Read the keys of attempts of one client, and decide. May block; ends all, or none."""
+        """Read the keys of attempts, and decide. May block; ends all, or none."""
+
+    def look_up_beside(self, attempts: Sequence[SqliteAttempt]) -> Pending:
+        """Do the same beside the event loop."""
 
     def in_background(self, work: Callable[[], Any]) -> Pending:
         """Do what may block beside the event loop."""
@@ -33,6 +38,63 @@ class KeysOnDisk(Protocol):
 
     def abandon(self, attempt: Attempt) -> Any:
         """Make the call new again."""
+
+
+class LookupsBeside:
+    """Looks keys up beside event loops, one job at a time: all that wait are read together.
+
+    Any thread. A job that has begun takes also what comes while it reads.
+    """
+
+    def __init__(
+        self,
+        look_up: Callable[[Sequence[SqliteAttempt]], Replies],
+        in_background: Callable[[Callable[[], Any]], Pending],
+    ) -> None:
+        self._look_up = look_up
+        self._in_background = in_background
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[Sequence[SqliteAttempt], Pending]] = []
+        # Whether there is a job that has yet to find that none waits.
+        self._at_work = False
+
+    def begin(self, attempts: Sequence[SqliteAttempt]) -> Pending:
+        """Have keys looked up; the result has an item for each."""
+        reading = Pending()
+        with self._lock:
+            self._waiting.append((attempts, reading))
+            if self._at_work:
+                return reading
+            self._at_work = True
+        self._in_background(self._work)
+        return reading
+
+    def _work(self) -> None:
+        while taken := self._take():
+            with waking_together():
+                self._read(taken)
+
+    def _take(self) -> list[tuple[Sequence[SqliteAttempt], Pending]]:
+        with self._lock:
+            taken, self._waiting = self._waiting, []
+            self._at_work = bool(taken)
+        return taken
+
+    def _read(self, taken: list[tuple[Sequence[SqliteAttempt], Pending]]) -> None:
+        failed: Exception | None = None
+        replies: Replies = ()
+        try:
+            replies = self._look_up([attempt for attempts, _ in taken for attempt in attempts])
+        except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+            failed = error if isinstance(error, Exception) else StoreUnavailable(repr(error))
+        at = 0
+        for attempts, reading in taken:
+            if failed is not None:
+                reading.fail(failed)
+                continue
+            reading.result = replies[at : at + len(attempts)]
+            at += len(attempts)
+            reading.succeed()
 
 
 class KeyLookups(Later):
@@ -58,20 +120,22 @@ class KeyLookups(Later):
         """Look the keys up in another thread."""
         if not self.attempts:
             return []
-        reading = self._keys.in_background(lambda: self._keys.look_up(self.attempts))
-        try:
-            replies = yield from reading.__await__()
-        except BaseException:
-            # In a thread: the store's lock may be held where a generator is closed.
-            reading.add_callback(lambda _: self._keys.in_background(lambda: self._give_up(reading)))
-            raise
         found: list[Any] = []
-        for reply in replies:
+        for reply in (yield from self._read_beside()):
             try:
                 found.append((yield from reply.__await__()) if isinstance(reply, Later) else reply)
             except Exception as error:  # noqa: BLE001 - its call's; the others go on
                 found.append(error)
         return found
+
+    def _read_beside(self) -> Generator[Any, Any, Replies]:
+        reading = self._keys.look_up_beside(self.attempts)
+        try:
+            return (yield from reading.__await__())  # type: ignore[no-any-return]
+        except BaseException:
+            # In a thread: the store's lock may be held where a generator is closed.
+            reading.add_callback(lambda _: self._keys.in_background(lambda: self._give_up(reading)))
+            raise
 
     def _give_up(self, reading: Pending) -> None:
         for reply in reading.result or ():
@@ -86,11 +150,13 @@ class KeyLookup(KeyLookups):
 
     def wait(self) -> Any:
         """Look the key up here; raises what the call is refused with."""
-        return _raised(super().wait())
+        (reply,) = self._keys.look_up(self.attempts)
+        return _raised(reply.wait() if isinstance(reply, Later) else reply)
 
     def __await__(self) -> Generator[Any, Any, Any]:
         """Look the key up in another thread; the same."""
-        return _raised((yield from super().__await__()))
+        (reply,) = yield from self._read_beside()
+        return _raised((yield from reply.__await__()) if isinstance(reply, Later) else reply)
 
 
 class MergedLookups(Later):
@@ -168,8 +234,7 @@ def _waited(reply: Any) -> Any:
         return error
 
 
-def _raised(replies: list[Any]) -> Any:
-    (reply,) = replies
+def _raised(reply: Any) -> Any:
     if isinstance(reply, Exception):
         raise reply
     return reply

@@ -8,7 +8,7 @@ commit of sixteen rows waits sixteen times. One statement of sixteen rows waits 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
@@ -51,12 +51,20 @@ class RepeatedStatement:
 
     def write(self, connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> None:
         """Execute it for all the rows, in their order, in as few steps as may be."""
-        at, left = 0, len(rows)
-        while left:
-            size = _MANY if left >= _MANY else min(left, MOST_AT_ONCE)
-            self.write_once(connection, rows[at : at + size])
-            at += size
-            left -= size
+        for some in _portions(rows):
+            self.write_once(connection, some)
+
+    def read(self, connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Execute it for all the rows, in as few statements as may be; what they give."""
+        found: list[Any] = []
+        for some in _portions(rows):
+            parameters = tuple(chain.from_iterable(some))
+            found += connection.execute(_sql(self, len(some)), parameters).fetchall()
+        return found
+
+    def read_one(self, connection: sqlite3.Connection, row: tuple[Any, ...]) -> Any:
+        """Execute it for one row; the first that it gives."""
+        return connection.execute(_sql(self, 1), row).fetchone()
 
     def write_once(
         self,
@@ -72,6 +80,15 @@ class RepeatedStatement:
         """
         parameters = (*before, *chain.from_iterable(rows), *after)
         return connection.execute(_sql(self, len(rows)), parameters).rowcount
+
+
+def _portions(rows: Sequence[tuple[Any, ...]]) -> Iterator[Sequence[tuple[Any, ...]]]:
+    at, left = 0, len(rows)
+    while left:
+        size = _MANY if left >= _MANY else min(left, MOST_AT_ONCE)
+        yield rows[at : at + size]
+        at += size
+        left -= size
 
 
 @lru_cache(maxsize=256)

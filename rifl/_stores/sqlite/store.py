@@ -27,7 +27,7 @@ from rifl._stores.sqlite.journal_entries import (
     not_started,
     record_pending,
 )
-from rifl._stores.sqlite.key_lookup import BesideLookup, KeyLookup, MergedLookups
+from rifl._stores.sqlite.key_lookup import BesideLookup, KeyLookup, LookupsBeside, MergedLookups
 from rifl._stores.sqlite.lease_storage import SqliteLeaseStorage
 from rifl._stores.sqlite.medium import FILES, Medium
 from rifl._stores.sqlite.record_row import MovedRows, RecordRow
@@ -220,6 +220,8 @@ class SqliteStore(EmbeddedStore):
         # Keys that have a record, as the last sweep counted them.
         self._kept_keys = 0
         self.in_background = medium.in_background
+        self._lookups = LookupsBeside(self.look_up, medium.in_background)
+        self.look_up_beside = self._lookups.begin
         self.free_bytes = medium.free_bytes(self._main.path)
         self._removals = Removals(self._databases, self._lock)
         self.leases = SqliteLeaseStorage(
@@ -434,13 +436,13 @@ class SqliteStore(EmbeddedStore):
         )
 
     def look_up(self, attempts: Sequence[SqliteAttempt]) -> Replies:
-        """Read keys of one client that are claimed, and decide: see ``ClientTable``."""
+        """Read keys that are claimed, and decide: see ``ClientTable``."""
         try:
-            client_id = attempts[0].call.client_id
-            rows = self._databases.look_up(
-                client_id, [attempt.call.identity for attempt in attempts]
-            )
-            found = [self._found(*pair) for pair in zip(attempts, rows, strict=True)]
+            rows = self._databases.look_up([attempt.call for attempt in attempts])
+            found = [
+                None if row.record is None else self._found(attempt.call, row, row.record)
+                for attempt, row in zip(attempts, rows, strict=True)
+            ]
         except BaseException as error:
             self._settle_all(attempts, [None] * len(attempts))
             if isinstance(error, RiflError):
@@ -457,7 +459,7 @@ class SqliteStore(EmbeddedStore):
                 else:
                     woken = self._settle_one(attempt, None, now)
                     reply = each
-                    if not isinstance(each, RiflError):
+                    if not isinstance(each, Exception):
                         attempt.found = each
                         reply = Decision(_COMPLETED, None, each[1], each[0] is not None)
                 replies.append(reply)
@@ -467,19 +469,16 @@ class SqliteStore(EmbeddedStore):
         return replies
 
     def _found(
-        self, attempt: SqliteAttempt, row: LookedUp
-    ) -> tuple[bytes | None, CompletionRecord] | RiflError | None:
-        """Return what a row says of a call: nothing, its record, or what it is refused with."""
-        call = attempt.call
-        if row.record is None:
-            return None
+        self, call: Call, row: LookedUp, record: bytes
+    ) -> tuple[bytes | None, CompletionRecord] | Exception:
+        """Return what a row says of a call: its record, or what it is refused with."""
         try:
             match_payload(call, row.fingerprint)
-            return row.fingerprint, self._codec.from_bytes(row.record, call)
-        except RiflError as refusal:
-            return refusal
+            return row.fingerprint, self._codec.from_bytes(record, call)
         except ValueError as error:
             return RecordPending(f"the record of {call.rpc_id} cannot be read: {error}")
+        except Exception as error:  # noqa: BLE001 - its call's; the others go on
+            return error
 
     def _claim_sought(
         self, attempt: SqliteAttempt, row: LookedUp, now: float
@@ -499,7 +498,8 @@ class SqliteStore(EmbeddedStore):
             return reply, woken
         except InvariantViolated as violation:
             self._broken(violation)
-            raise
+            # The call's; the others go on.
+            return violation, ()
         woken, attempt.waiters = attempt.waiters, ()
         return decision, woken
 

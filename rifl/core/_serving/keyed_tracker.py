@@ -42,13 +42,15 @@ class KeyedTracker:
         room; neither leaves a trace.
         """
         check_key(key)
-        verdict = self.peek(key)
-        if verdict is Verdict.NEW:
-            keys, size = len(self._calls) + others[0], self._bytes + others[1]
-            if keys >= self._max_keys or size + len(key) > self._max_bytes:
-                raise WindowExceeded(f"{keys} keys with {size} bytes are recorded")
-            self._put(key, _IN_PROGRESS, 0)
-        return verdict
+        calls = self._calls
+        if key in calls:
+            return self.peek(key)
+        keys, size = len(calls) + others[0], self._bytes + others[1]
+        if keys >= self._max_keys or size + len(key) > self._max_bytes:
+            raise WindowExceeded(f"{keys} keys with {size} bytes are recorded")
+        calls[key] = (_IN_PROGRESS, 0)
+        self._bytes += len(key)
+        return Verdict.NEW
 
     def peek(self, key: bytes) -> Verdict:
         """Tell what ``begin`` would decide, changing nothing."""
@@ -64,7 +66,8 @@ class KeyedTracker:
 
     def abandon(self, key: bytes) -> None:
         """Make an unfinished call new again; ignored for any other."""
-        if self.peek(key) is Verdict.IN_PROGRESS:
+        state = self._calls.get(key)
+        if state is not None and state[0] is _IN_PROGRESS:
             self.forget(key)
 
     def restore(self, key: bytes, record: object, size: int = 0) -> None:
