@@ -45,6 +45,9 @@ def _all_known(session: ClientSession) -> bool:
 class _Waits:
     """One that waits for room in the window, from the moment at which a call arrives."""
 
+    # No time of its own at which it ends.
+    ends_at: float | None = None
+
     def __init__(self, waiters: dict[Any, None]) -> None:
         self._waiters = waiters
         self.waits = self.woken = False

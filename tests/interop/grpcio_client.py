@@ -51,12 +51,16 @@ def varint(number):
 
 
 def encode(fields):
-    """Encode {number: value}: int, bytes, ("fixed64", int) or ("packed", ints); not defaults."""
+    """Encode {number: value}: int, bytes, ("fixed32" or "fixed64", int) or ("packed", ints).
+
+    Not defaults.
+    """
     out = b""
     for number, value in sorted(fields.items()):
-        if isinstance(value, tuple) and value[0] == "fixed64":
+        if isinstance(value, tuple) and value[0] in ("fixed32", "fixed64"):
+            kind, code = (5, "<I") if value[0] == "fixed32" else (1, "<Q")
             if value[1]:
-                out += varint(number << 3 | 1) + struct.pack("<Q", value[1])
+                out += varint(number << 3 | kind) + struct.pack(code, value[1])
             continue
         if isinstance(value, tuple):
             value = b"".join(varint(each) for each in value[1])
@@ -118,6 +122,7 @@ def header(
             11: more.get("content_hash", b""),
             12: more.get("max_response_bytes", 0),
             13: more.get("received", 0),
+            16: ("fixed32", more.get("try_ms", 0)),
         }
     )
 

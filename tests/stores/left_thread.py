@@ -111,7 +111,10 @@ async def _serve(dedup: Any, how: str) -> None:
 
 
 def _main(url: str, declared: str, how: str) -> None:
-    dedup = rifl.Deduplicator(url, default=declared)
+    # The loop's end cancels the handler, and not rifl, as its caller has left: that would be sooner
+    # if the server's end took its time.
+    policy = rifl.MethodPolicy(kind=declared, cancel_unheard=False)  # type: ignore[arg-type]
+    dedup = rifl.Deduplicator(url, default=policy)
     try:
         asyncio.run(_serve(dedup, how))
     finally:

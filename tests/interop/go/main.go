@@ -133,6 +133,7 @@ type vector struct {
 		ContentHash      string `json:"content_hash"`
 		MaxResponseBytes uint64 `json:"max_response_bytes"`
 		Received         uint64
+		TryMs            uint32 `json:"try_ms"`
 	}
 	Completed []uint64
 	Wire      string
@@ -156,7 +157,7 @@ func checkVectors(path string) (int, error) {
 			firstIncomplete: whole(fields.FirstIncomplete), completed: each.Completed,
 			attempt: fields.Attempt, timeUs: whole(fields.TimeUs), seed: whole(fields.Seed),
 			contentHash: raw(fields.ContentHash), maxResponseBytes: fields.MaxResponseBytes,
-			received: fields.Received,
+			received: fields.Received, tryMs: fields.TryMs,
 		}
 		if wire := hex.EncodeToString(made.encode()); wire != each.Wire {
 			return 0, fmt.Errorf("%s: %s, not %s", each.Name, wire, each.Wire)

@@ -19,6 +19,7 @@ type header struct {
 	contentHash      []byte
 	maxResponseBytes uint64
 	received         uint64
+	tryMs            uint32
 }
 
 func (h header) encode() []byte {
@@ -37,7 +38,11 @@ func (h header) encode() []byte {
 	out = fixed(out, 9, h.seed)
 	out = text(out, 11, h.contentHash)
 	out = number(out, 12, h.maxResponseBytes)
-	return number(out, 13, h.received)
+	out = number(out, 13, h.received)
+	if h.tryMs == 0 {
+		return out
+	}
+	return protowire.AppendFixed32(protowire.AppendTag(out, 16, protowire.Fixed32Type), h.tryMs)
 }
 
 func number(out []byte, field protowire.Number, value uint64) []byte {
