@@ -7,17 +7,10 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import grpc
-
 from curp._core.pending_records import MOST_IN_MESSAGE
-from rifl._grpc.codes import NO_STREAM
 
 # A stream whose witness was silent for so long is given up.
 SILENT_S = 5.0
-# How a stream ends at a witness that has none, or has too many. And how an aio one may,
-# whatever its witness said, when a message was just being sent. A record may be sent twice:
-# the same one is accepted again.
-SENT_SINGLY = (*NO_STREAM, grpc.StatusCode.INTERNAL)
 # The most bytes of one message, far below what gRPC takes; it has one record at least.
 _MESSAGE_BYTES = 1 << 20
 

@@ -17,10 +17,10 @@ from _rifl_ground.log import get_logger
 from _rifl_ground.owned_lock import OwnedLock
 from curp._core.pending_records import PendingRecords, QuickDuration, UnaskedAnswer
 from curp.client._messages import RECORD_TIMEOUT_S
-from curp.client._record import SENT_SINGLY, SILENT_S, Record, take_together
+from curp.client._record import SILENT_S, Record, take_together
 from curp.client._stubs import record_stub, records_stub, watch_stub
 from curp.v1 import curp_pb2
-from rifl._grpc.codes import NO_STREAM
+from rifl._grpc.codes import NO_STREAM, SENT_SINGLY
 
 _log = get_logger("curp.client")
 

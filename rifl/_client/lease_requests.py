@@ -18,7 +18,7 @@ from rifl._client.errors import Status, call_error
 from rifl._client.session_secret import shown
 from rifl._client.shared_renewals import Companion, settle
 from rifl._client.state import ClientState
-from rifl._grpc.codes import NO_STREAM
+from rifl._grpc.codes import SENT_SINGLY
 from rifl.core._calling.answer import AttemptAnswer
 from rifl.core._calling.client_lease import ClientLease
 from rifl.core._calling.client_session import LeaseStep
@@ -111,7 +111,7 @@ def failed(state: ClientState, request: LeaseRequest, status: Status) -> None:
         with state.lock:
             state.session.lease_failed(state.now(), state.jitter(), soon=True)
         return
-    if request.streamed and status.code() in NO_STREAM:
+    if request.streamed and status.code() in SENT_SINGLY:
         # There is no heartbeat stream for us: unary calls renew as well.
         lease.streams = False
     state.renewal_failed(lease, status, soon=request.streamed and not lease.streams)

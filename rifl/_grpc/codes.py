@@ -14,6 +14,9 @@ NO_STREAM = (
     grpc.StatusCode.UNAUTHENTICATED,
     grpc.StatusCode.PERMISSION_DENIED,
 )
+# And how an aio one may end, whatever its server said, when a message was just being written. What
+# it carried is sent singly; it may be sent twice.
+SENT_SINGLY = (*NO_STREAM, grpc.StatusCode.INTERNAL)
 
 
 def status_code(number: int) -> grpc.StatusCode:

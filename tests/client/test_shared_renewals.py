@@ -562,3 +562,20 @@ def test_an_earlier_server_renews_each(connect: Connect) -> None:
         for caller in (connect(server.target), connect(server.target)):
             ids.add(caller.do(caller.channel.session.open))
         server.wait_for(lambda: ids <= set(server.renewals), timeout=30)
+
+
+def test_a_renewal_whose_stream_ended_as_it_was_written_goes_singly_and_soon() -> None:
+    """gRPC tells INTERNAL then, whatever the server said: unary calls renew as well (DESIGN §5)."""
+    world = World(1)
+    (client,) = world.clients
+    lease = client.session.lease
+    assert lease is not None
+    lease.streams = True
+    world.clock.now += TERM_S / 2
+    request = world.due(client)
+    assert request.streamed
+    failed(client, request, FinalStatus(grpc.StatusCode.INTERNAL, "Internal error from Core"))
+    again = world.due(client)
+    assert not again.streamed
+    world.answer(client, again)
+    assert lease.expires_at == world.clock.now + TERM_S
