@@ -17,7 +17,6 @@ from typing import Any
 
 from chaos.sim.faults import Coverage, Fault, Point
 from chaos.sim.loop import Loop, Process, Timer
-from rifl._stores.pending import Pending
 from rifl._stores.sqlite.file_guard import Guard
 from rifl._stores.sqlite.journal import Journal
 from rifl._stores.sqlite.journal_entries import JournalEntry
@@ -186,20 +185,9 @@ class SimulatedMedium(Medium):
         """Say that it is not known."""
         return None
 
-    def in_background(self, work: Callable[[], Any]) -> Pending:
-        """Do it a little later, as one event."""
-        done = Pending()
-
-        def carry_out() -> None:
-            try:
-                done.result = work()
-            except Exception as error:  # noqa: BLE001 - raised where it is awaited
-                done.fail(error)
-            else:
-                done.succeed()
-
-        self._process.after(0.0001 + 0.0004 * self._disk.random(), carry_out)
-        return done
+    def _begin(self, step: Callable[[], None]) -> None:
+        """Have it done a little later, as one event."""
+        self._process.after(0.0001 + 0.0004 * self._disk.random(), step)
 
 
 class _Held:

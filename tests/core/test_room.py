@@ -73,7 +73,7 @@ def test_half_of_its_time_makes_the_oldest_late() -> None:
 
 
 def test_what_expired_or_left_is_not_placed() -> None:
-    """Nobody would get its answer."""
+    """No caller would get its answer."""
     room = HandlerRoom(1, 8)
     room.take()
     gone, expired = waiter(0), waiter(0, until=1)
@@ -106,7 +106,7 @@ def test_beyond_its_bound_a_call_is_refused() -> None:
 
 
 def test_a_call_with_less_time_than_quick_runs_is_refused_but_for_a_few() -> None:
-    """While no place is free; one in sixteen runs, so that nothing is refused for ever."""
+    """While no place is free; one in sixteen runs, so that no method is refused for good."""
     room = HandlerRoom(1, 100)
     room.take()
     assert room.line_up(waiter(0, until=0.5)) is None

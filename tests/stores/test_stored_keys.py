@@ -550,7 +550,7 @@ def test_a_session_keeps_its_keys_as_long_as_it_lasts(keys: Keys) -> None:
 
 
 def test_a_verdict_is_kept_for_the_retention_from_the_start_that_gave_it(keys: Keys) -> None:
-    """A crash interrupted the call: nobody knows when it ended, so it is not kept for less (§4)."""
+    """A crash interrupted the call. Its end is not known, so it is not kept for less (§4)."""
     keys.begin(b"lost")
     keys.crash()
     keys.sweep(RETENTION_S - 2)

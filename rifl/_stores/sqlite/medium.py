@@ -68,12 +68,15 @@ class Medium:
             else:
                 done.succeed()
 
+        self._begin(carry_out)
+        return done
+
+    def _begin(self, step: Callable[[], None]) -> None:
         try:
-            begin_in_thread(carry_out)
+            begin_in_thread(step)
         except RuntimeError:
             # The interpreter ends, and begins no thread any more.
-            carry_out()
-        return done
+            step()
 
 
 FILES = Medium()

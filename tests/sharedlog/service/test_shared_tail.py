@@ -119,7 +119,7 @@ def test_each_follower_gets_what_is_its_own_in_order_once(behind, log, server):
                 (each.position, each.text) for each in expected
             ]
             assert not remote.poll()
-    until(lambda: not tails(server), "what nobody follows is let go")
+    until(lambda: not tails(server), "a tail without followers is closed")
 
 
 def test_a_follower_that_reads_nothing_delays_no_other_and_loses_nothing(behind, server, log):
@@ -263,7 +263,7 @@ def played(play):
 
 
 def test_who_comes_during_a_read_gets_what_it_finds_or_another_one():
-    """A read that began before somebody was woken may have missed what that was for."""
+    """A read that began before a follower was woken may have missed the entry that woke it."""
 
     async def play(reading):
         first = asyncio.ensure_future(reading.tail.beyond(10))
