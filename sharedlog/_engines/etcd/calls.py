@@ -82,9 +82,9 @@ def wants_new_token(error: grpc.RpcError) -> bool:
     return any(known in _text(error) for known in _TOKENS)
 
 
-def get(key: bytes) -> pb.RequestOp:
-    """Read one key."""
-    return pb.RequestOp(range=pb.RangeRequest(key=key))
+def get(key: bytes, *, revision: int = 0) -> pb.RequestOp:
+    """Read one key, as of that revision (0: the newest; one that was compacted is refused)."""
+    return pb.RequestOp(range=pb.RangeRequest(key=key, revision=revision))
 
 
 def scan(first: bytes, end: bytes, limit: int, *, keys_only: bool = False) -> pb.RequestOp:

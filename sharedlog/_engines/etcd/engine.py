@@ -114,19 +114,16 @@ class EtcdEngine:
 
     def get(self, keys: tuple[str, ...]) -> dict[str, bytes | None]:
         """Return the values of these keys as of one moment."""
-        for _ in range(_ROUNDS):
-            values: dict[str, bytes | None] = {}
-            moments: set[int] = set()
-            for start in range(0, len(keys), _GET_AT_ONCE):
-                some = keys[start : start + _GET_AT_ONCE]
-                facts, found = self._log.read(*(get(self._log.keys.key(key)) for key in some))
-                # Each commit writes the head: by the same one, nothing changed between.
-                moments.add(facts.head_revision)
-                for key, one in zip(some, found, strict=True):
-                    values[key] = value_of(key, one.kvs[0].value) if one.kvs else None
-            if len(moments) <= 1:
-                return values
-        raise LogUnavailable("others commit all the time")
+        values: dict[str, bytes | None] = {}
+        moment = 0
+        for start in range(0, len(keys), _GET_AT_ONCE):
+            some = keys[start : start + _GET_AT_ONCE]
+            asked = (get(self._log.keys.key(key), revision=moment) for key in some)
+            facts, found = self._log.read(*asked)
+            moment = moment or facts.revision
+            for key, one in zip(some, found, strict=True):
+                values[key] = value_of(key, one.kvs[0].value) if one.kvs else None
+        return values
 
     def scan(self, prefix: str) -> dict[str, bytes]:
         """Return the keys with this prefix, and their values, as of one moment."""

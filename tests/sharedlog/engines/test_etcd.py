@@ -228,6 +228,25 @@ def test_a_refusal_tells_what_all_keys_held_at_one_revision(opened, url):
         moving.join(60)
 
 
+def test_keys_are_read_as_of_one_moment_though_others_commit_at_every_step(
+    engine, opened, url, monkeypatch
+):
+    """More than one request takes: all have the revision of the first (the interface)."""
+    other, keys = opened(url), tuple(f"k/{number}" for number in range(220))
+    numbers = itertools.count()
+    read = engine._log.read
+
+    def overtaken(*asked):
+        found = read(*asked)
+        number = b"%d" % next(numbers)
+        other.commit(Commit(puts=tuple(Put(key, number) for key in keys)))
+        return found
+
+    monkeypatch.setattr(engine._log, "read", overtaken)
+    assert set(engine.get(keys).values()) == {None}
+    assert set(engine.get(keys).values()) == {b"2"}
+
+
 def test_a_commit_whose_reply_was_lost_is_recognised(engine, opened, url):
     """Sent to the next node it finds what it appended, also behind others' appends (L3)."""
     send, rival, between = engine._log.cluster.send, opened(url), []
