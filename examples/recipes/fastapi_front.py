@@ -12,7 +12,6 @@ import os
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-import grpc
 from fastapi import FastAPI, Header, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
@@ -23,6 +22,7 @@ from examples.bank.v1 import bank_pb2, bank_pb2_grpc
 from examples.checking import expect
 from examples.recipes.bank_server import unlucky_bank
 from examples.recipes.customers import key_of
+from examples.recipes.statuses import status_of
 from examples.recipes.web_process import post, serving
 
 
@@ -57,24 +57,11 @@ async def deposit(
     return {"entry": receipt.entry}
 
 
-# What the bank means. Other codes of a handler are its bugs: their texts stay inside.
-_MEANT = {grpc.StatusCode.NOT_FOUND, grpc.StatusCode.FAILED_PRECONDITION}
-# A retry gets the same, until an operator settles it or corrects the deployment.
-_STAY = {"BAD_HEADER", "NOT_DEDUPLICATED", "NOT_YOURS", "OUTCOME_UNKNOWN", "SESSION_CLOSED"}
-_REFUSED = {grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED}
-
-
 @app.exception_handler(rifl.CallError)
 async def failed(request: Request, error: rifl.CallError) -> JSONResponse:
     """Say whether the customer is to try again, under the same key."""
-    if error.reason == "PAYLOAD_MISMATCH":
-        return JSONResponse({"error": "this key was used for another payment"}, 422)
-    answered = error.outcome in (rifl.Outcome.EXECUTED, rifl.Outcome.REPLAYED)
-    if answered and error.code() in _MEANT:
-        return JSONResponse({"error": error.details()}, 409)
-    if answered or error.reason in _STAY or error.code() in _REFUSED:
-        return JSONResponse({"error": "we are looking at this payment"}, 500)
-    return JSONResponse({"error": "try again"}, 503)
+    status, text = status_of(error)
+    return JSONResponse({"error": text}, status)
 
 
 def main() -> None:
@@ -89,6 +76,8 @@ def main() -> None:
             expect("answer to the retry", post(f"{url}/deposits", rent, "rent"), paid)
             other = {"account": "alice", "cents": 900}
             expect("status of another payment", post(f"{url}/deposits", other, "rent")[0], 422)
+            nobodys = {"account": "nobody", "cents": 500}
+            expect("status of an unknown account", post(f"{url}/deposits", nobodys, "x")[0], 409)
             expect("status without a key", post(f"{url}/deposits", rent)[0], 422)
         expect("times the handler ran", served.bank.runs, 1)
         expect("balance", served.ledger.balance("alice"), 500)

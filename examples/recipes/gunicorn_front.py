@@ -16,6 +16,7 @@ from examples.bank.v1 import bank_pb2, bank_pb2_grpc
 from examples.checking import expect
 from examples.recipes.bank_server import unlucky_bank
 from examples.recipes.customers import key_of
+from examples.recipes.statuses import status_of
 from examples.recipes.web_process import post, serving
 
 app = Flask(__name__)
@@ -40,6 +41,13 @@ def deposit() -> tuple[Response, int]:
     stub = bank_pb2_grpc.BankStub(app.extensions["rifl"])
     receipt = stub.Deposit(payment, timeout=10, metadata=[key])
     return jsonify(entry=receipt.entry, worker=os.getpid()), 200
+
+
+@app.errorhandler(rifl.CallError)
+def failed(error: rifl.CallError) -> tuple[Response, int]:
+    """Say whether the customer is to try again, under the same key."""
+    status, text = status_of(error)
+    return jsonify(error=text), status
 
 
 def made_at_import() -> Flask:
@@ -73,6 +81,10 @@ def main() -> None:
             answers = [post(f"{url}/deposits", rent, "rent") for _ in range(10)]
             expect("status of each request", {status for status, _ in answers}, {200})
             expect("entries in the books", {answer["entry"] for _, answer in answers}, {1})
+            other = {"account": "alice", "cents": 900}
+            expect("status of another payment", post(f"{url}/deposits", other, "rent")[0], 422)
+            nobodys = {"account": "nobody", "cents": 500}
+            expect("status of an unknown account", post(f"{url}/deposits", nobodys, "x")[0], 409)
         expect("times the handler ran", served.bank.runs, 1)
         expect("balance", served.ledger.balance("alice"), 500)
 

@@ -31,7 +31,7 @@ def candidates(text: str) -> int | list[RpcId]:
         if is_key(each):
             found.append(RpcId(client_id, None, each))
     if not found:
-        raise ValueError(f"{call!r} is neither a seq nor a key of 1 to 64 bytes")
+        raise ValueError(f"{call!r} is neither a seq nor a key of 1 to 255 bytes")
     return found
 
 

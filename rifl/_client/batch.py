@@ -44,7 +44,7 @@ _tuple: Any = tuple.__new__
 class BatchItem(NamedTuple):
     """One call of a batch: its serialised request, and its key.
 
-    ``key``, 1 to 64 bytes (text as UTF-8), is the caller's own name for the call, as
+    ``key``, 1 to 255 bytes (text as UTF-8), is the caller's own name for the call, as
     ``rifl.key`` is for a single one. A named session takes calls with a key only; no other
     channel takes them. None gives the call a number of the channel's client id, as single
     calls have.

@@ -8,7 +8,9 @@
              └─ one for each reason, which is also the rifl.core error of that reason
 
 ``except grpc.RpcError``, ``except grpc.aio.AioRpcError`` and, say, ``except
-rifl.core.LeaseExpired`` all catch what they name, on sync and aio channels alike.
+rifl.core.LeaseExpired`` all catch what they name, on sync and aio channels alike. Web
+frameworks take the handler of the first class in an error's ``__mro__``: there the refusal
+comes before ``CallError``.
 """
 
 from __future__ import annotations
@@ -261,7 +263,10 @@ def _rebuild(
 def _twin(refusal: type[RiflError]) -> type[CallError]:
     """Make the class of the calls that were refused so, which is that refusal's, too."""
     about = {"__doc__": f"See ``rifl.core.{refusal.__name__}``.", "__module__": __name__}
-    return type(f"{refusal.__name__}Error", (CallError, refusal), about)
+    # The refusal first, so that its handler outweighs one of ``CallError``; all that it says
+    # of itself is what a call's error says.
+    about |= {name: getattr(CallError, name) for name in ("__init__", "__str__")}
+    return type(f"{refusal.__name__}Error", (refusal, CallError), about)
 
 
 # One for each row of the core's table. Callers name the refusal, and mypy knows that a

@@ -37,9 +37,9 @@ class key(tuple[str, bytes]):  # noqa: N801 - used like a function
     one call: it happens once, and each gets its answer. Another method or request under
     the same key raises ``PayloadMismatch``, so that a key in a ``with`` block is for one
     call and its repetitions. On a channel without a session, and for a call with two
-    keys, the call raises ``BadHeader`` and nothing is sent. 1 to 64 bytes, text as UTF-8;
-    raises ``BadHeader`` for another length, and ``TypeError`` for other types, such as a
-    number. Each thread and task has its own context.
+    keys, the call raises ``BadHeader`` and nothing is sent. 1 to 255 bytes, text as UTF-8;
+    raises ``BadHeader``, a ``CallError``, for another length, and ``TypeError`` for other
+    types, such as a number. Each thread and task has its own context.
     """
 
     def __new__(cls, value: str | bytes) -> Self:
@@ -47,9 +47,11 @@ class key(tuple[str, bytes]):  # noqa: N801 - used like a function
         # bytes(7) would be seven zeroes, unnoticed.
         if not isinstance(value, str | bytes | bytearray | memoryview):
             raise TypeError(f"a key is text or bytes, not {type(value).__name__}: say str(...)")
-        data = value.encode() if isinstance(value, str) else bytes(value)
-        check_key(data)
-        return super().__new__(cls, (KEY_ENTRY, data))
+        try:
+            data = value.encode() if isinstance(value, str) else bytes(value)
+        except UnicodeEncodeError as error:
+            raise key_error(f"a key is text that UTF-8 can encode: {error}") from None
+        return super().__new__(cls, (KEY_ENTRY, _checked(data)))
 
     def __enter__(self) -> Self:
         self.__dict__.setdefault("tokens", []).append(CURRENT_KEY.set(self[1]))
@@ -73,6 +75,8 @@ def take_key(metadata: Iterable[Any] | None) -> tuple[bytes | None, Any]:
     found = CURRENT_KEY.get()
     if not metadata:
         return found, metadata
+    if isinstance(metadata, key):
+        raise key_error("metadata is a list of entries: write metadata=[rifl.key(...)]")
     entries = tuple(metadata)
     rest = tuple(entry for entry in entries if entry[0] != KEY_ENTRY)
     given = [entry[1] for entry in entries if entry[0] == KEY_ENTRY]
@@ -82,8 +86,16 @@ def take_key(metadata: Iterable[Any] | None) -> tuple[bytes | None, Any]:
     if len(given) + len(headers) > 1:
         raise key_error("a call has one key: rifl.key once, or the idempotency-key header")
     for each in given:
-        check_key(each)
+        _checked(each)
     return next(iter(given + headers), None), rest
+
+
+def _checked(data: bytes) -> bytes:
+    try:
+        check_key(data)
+    except BadHeader as error:
+        raise key_error(str(error)) from None
+    return data
 
 
 def invalid_metadata(metadata: Iterable[Any] | None) -> CallError | None:

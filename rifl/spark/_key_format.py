@@ -1,7 +1,7 @@
 """The bytes of a row's key: how values are encoded in it, and how it is shown. Pure.
 
 Each value has a tag of one byte and, where the tag does not say its size, its length.
-Encoded values that are longer than a key may be are hashed, under a tag of its own.
+Encoded values of more than 64 bytes are hashed, under a tag of its own.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import decimal
 import hashlib
 from collections.abc import Callable
 
-from rifl.core._shared.identity import MAX_KEY_BYTES
-
+# Longer ones would cost the store more than their hash does.
+MAX_ENCODED_BYTES = 64
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _HASHES = {b"h": "sha256", b"*": "whole row, sha256"}
 _HASH_BYTES = 33
@@ -20,7 +20,7 @@ _HASH_BYTES = 33
 
 def key_of(encoded: bytes) -> bytes:
     """Return the key made of encoded values: they themselves, or their hash if they are long."""
-    if len(encoded) <= MAX_KEY_BYTES:
+    if len(encoded) <= MAX_ENCODED_BYTES:
         return encoded
     return b"h" + hashlib.sha256(encoded).digest()
 

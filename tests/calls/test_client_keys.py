@@ -48,11 +48,29 @@ async def test_a_key_names_a_call_aio() -> None:
     assert kinds.effects == [b"x"]
 
 
-@pytest.mark.parametrize("wrong", ["", b"k" * 65, "k" * 6000])
+@pytest.mark.parametrize("wrong", ["", b"k" * 256, "k" * 6000, "\ud800"])
 def test_a_key_out_of_bounds_is_refused_where_it_is_made(wrong: Any) -> None:
-    """1 to 64 bytes (DESIGN §3)."""
-    with pytest.raises(BadHeader):
-        rifl.key(wrong)
+    """1 to 255 bytes; the error is one of a call, which was not executed (DESIGN §3)."""
+    with rifl.connect("127.0.0.1:1", session="s") as channel:
+        for make in (
+            rifl.key,
+            lambda key: channel.batch(UNARY, [rifl.BatchItem(b"x", key)], timeout=60),
+        ):
+            with pytest.raises(BadHeader) as caught:
+                make(wrong)
+            assert isinstance(caught.value, rifl.CallError)
+            assert caught.value.outcome is rifl.Outcome.NOT_EXECUTED
+    customer, order = "0b8e5ad6-1b7c-4b5e-9b4f-6c1c4f7a2d11", "8f14e45f-ceea-467f-a8b1-2c0f5e9d7a33"
+    assert rifl.key(f"{customer}/{order}")[1] == f"{customer}/{order}".encode()
+
+
+def test_a_key_that_is_given_without_its_list_is_refused() -> None:
+    """``metadata=rifl.key(...)`` is told how it is written (DESIGN §3)."""
+    with (
+        rifl.connect("127.0.0.1:1", session="s") as channel,
+        pytest.raises(BadHeader, match=r"metadata=\[rifl.key"),
+    ):
+        channel.unary_unary(UNARY)(b"x", timeout=60, metadata=rifl.key("k"))
 
 
 @pytest.mark.parametrize("wrong", [7, None, True, [1, 2], 7.0])

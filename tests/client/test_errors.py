@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
+from typing import Any
 
+import flask
 import grpc
 import pytest
+import starlette.applications
+import starlette.responses
 
 from rifl._client import errors
 from rifl._client.answers import FinalStatus, read_answer
@@ -69,8 +74,59 @@ def test_every_class_is_named_after_its_reason() -> None:
     """One class for each reason of the core, found by its name (DESIGN §9)."""
     for cls in REASONS.values():
         twin = getattr(errors, cls.__name__ + "Error")
-        assert (twin.__bases__, twin.reason) == ((CallError, cls), cls.reason)
+        assert (twin.__bases__, twin.reason) == ((cls, CallError), cls.reason)
         assert (twin.__module__, twin.__qualname__) == (errors.__name__, twin.__name__)
+
+
+@pytest.mark.parametrize("registered", [[CallError, core.BadHeader], [core.BadHeader, CallError]])
+def test_a_web_frameworks_handler_of_a_refusal_outweighs_that_of_call_error(
+    registered: list[type[Exception]],
+) -> None:
+    """Flask and Starlette take the first class of the resolution order (DESIGN §9)."""
+    flask_app, starlette_app = flask.Flask("t"), starlette.applications.Starlette()
+    for each in registered:
+        flask_app.register_error_handler(each, lambda error, each=each: each.__name__)
+        starlette_app.add_exception_handler(each, _naming(each))
+
+    @flask_app.get("/<reason>")
+    def fail(reason: str) -> str:
+        raise _error(reason)
+
+    starlette_app.add_route("/{reason}", _fail)
+    for reason, name in (("BAD_HEADER", "BadHeader"), ("OVERLOADED", "CallError")):
+        assert flask_app.test_client().get(f"/{reason}").text == name
+        assert _asked(starlette_app, f"/{reason}") == name
+
+
+def _naming(handled: type[Exception]) -> Any:
+    async def handler(request: Any, error: Exception) -> Any:
+        return starlette.responses.PlainTextResponse(handled.__name__)
+
+    return handler
+
+
+async def _fail(request: Any) -> Any:
+    raise _error(request.path_params["reason"])
+
+
+def _error(reason: str) -> CallError:
+    code = grpc.StatusCode.ABORTED
+    return call_error(code, "text", rpc_id=None, outcome=Outcome.NOT_EXECUTED, reason=reason)
+
+
+def _asked(app: Any, path: str) -> str:
+    """Return the body that an ASGI application answers with."""
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": path, "headers": [], "query_string": b""}
+    asyncio.run(app(scope, receive, send))
+    return b"".join(each.get("body", b"") for each in sent).decode()
 
 
 def test_an_error_is_a_finished_future_too() -> None:

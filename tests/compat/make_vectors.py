@@ -77,7 +77,7 @@ def _headers() -> dict[str, Any]:
         ("a range over the call's own seq", header(client_id=7, seq=3, completed=[1, 2])),
         ("65 ranges", header(client_id=7, seq=999, completed=[1, 1] * 65)),
         ("an empty key", header(client_id=7, key=b"")),
-        ("a key of 65 bytes", header(client_id=7, key=b"k" * 65)),
+        ("a key of 256 bytes", header(client_id=7, key=b"k" * 256)),
         ("a keyed call with acknowledgements", header(client_id=7, key=b"k", completed=[1, 1])),
         ("a content hash of 65 bytes", header(client_id=7, seq=1, content_hash=b"h" * 65)),
     ]

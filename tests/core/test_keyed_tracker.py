@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rifl.core import BadHeader, KeyedTracker, Verdict, WindowExceeded
 
-_KEYS = [b"a", b"bb", b"ccc", b"d" * 64, b"e"]
+_KEYS = [b"a", b"bb", b"ccc", b"d" * 255, b"e"]
 _OTHER = b"ff"
 _STEP = st.tuples(
     st.sampled_from(["begin", "begin", "finish", "abandon", "restore", "forget"]),
@@ -72,14 +72,14 @@ def test_it_counts_what_it_knows(
             tracker.forget(_OTHER)
 
 
-@pytest.mark.parametrize("size", [0, 65, 6000])
+@pytest.mark.parametrize("size", [0, 256, 6000])
 def test_a_key_out_of_bounds_leaves_no_trace(size: int) -> None:
-    """Keys have 1 to 64 bytes; any other is BadHeader and takes no room (DESIGN §3)."""
-    tracker = KeyedTracker(max_keys=1, max_bytes=64)
+    """Keys have 1 to 255 bytes; any other is BadHeader and takes no room (DESIGN §3)."""
+    tracker = KeyedTracker(max_keys=1, max_bytes=255)
     with pytest.raises(BadHeader):
         tracker.begin(b"k" * size)
     assert len(tracker) == 0
-    assert tracker.begin(b"k" * 64) is Verdict.NEW
+    assert tracker.begin(b"k" * 255) is Verdict.NEW
 
 
 def test_known_keys_are_answered_when_there_is_no_room() -> None:

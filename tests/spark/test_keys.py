@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rifl.core._shared.identity import MAX_KEY_BYTES
 from rifl.spark._errors import PlanError, RowError
-from rifl.spark._key_format import show_key
+from rifl.spark._key_format import MAX_ENCODED_BYTES, show_key
 from rifl.spark._keys import KeyPlan
 
 
@@ -41,7 +40,7 @@ _ROWS = st.lists(_VALUES, min_size=1, max_size=3)
 def test_two_rows_share_a_key_only_if_they_share_their_values(one: Any, other: Any) -> None:
     """The encoding is injective over types, values and columns, within 64 bytes (DESIGN §8)."""
     keys = [_keys(*((kind, [value]) for kind, value in row))[0] for row in (one, other)]
-    assert all(1 <= len(key) <= MAX_KEY_BYTES for key in keys)
+    assert all(1 <= len(key) <= MAX_ENCODED_BYTES for key in keys)
     same = [(str(kind), value) for kind, value in one] == [
         (str(kind), value) for kind, value in other
     ]

@@ -729,6 +729,25 @@ class StoreConformance:
         answer = drive(resolve(opened.store, Call(client, b"", 1), PLAIN), opened.store, None)
         assert answer.record == FIRST
 
+    # -- keys -----------------------------------------------------------------------------
+
+    def test_a_key_of_the_greatest_length_is_kept_as_it_is(self, place):
+        """255 bytes of any kind name a call, and another last byte another (DESIGN §3)."""
+        before = Opened(place)
+        client = before.client()
+        keys = [bytes(range(1, 256)), bytes(255), bytes(254) + b"\1", b"k" * 64, b"k" * 65]
+        answers = [CompletionRecord(response=b"%d" % at) for at in range(len(keys))]
+        for key, answer in zip(keys, answers, strict=True):
+            before.complete(keyed(client, key), answer)
+        assert [before.answer(keyed(client, key)) for key in keys] == answers
+        before.close()
+        if place.durable:
+            after = Opened(place)
+            assert [after.answer(keyed(client, key)) for key in keys] == answers
+            after.close()
+            with contextlib.closing(open_inspection(place.url)) as inspection:
+                assert {each.rpc_id.key for each in inspection.calls(client)} == set(keys)
+
     # -- restart --------------------------------------------------------------------------
 
     def test_records_after_a_restart(self, place):

@@ -10,11 +10,12 @@ from _rifl_ground.servers import Durability
 from rifl._stores.errors import StoreCorrupt, StoreSchemaTooNew
 from rifl._stores.sql.dialect import Dialect, SqlTable
 from rifl._stores.sql.session import SqlSession
+from rifl.core._shared.identity import MAX_KEY_BYTES
 
 _log = get_logger("rifl.store")
 # What this release reads and writes. A newer one is refused.
 LAYOUT = 1
-_IDENTITY = (("client_id", "int"), ("seq", "int"), ("call_key", "bytes(64)"))
+_IDENTITY = (("client_id", "int"), ("seq", "int"), ("call_key", f"bytes({MAX_KEY_BYTES})"))
 _PRIMARY = ("client_id", "seq", "call_key")
 TABLES = (
     # Rows of these names are locked as well, where one transaction at a time may do a thing.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rifl.core._shared.errors import BadHeader
 
-MAX_KEY_BYTES = 64
+MAX_KEY_BYTES = 255
 # Stores keep seqs in signed 64-bit columns.
 MAX_SEQ = 2**63 - 1
 # How many calls of a client id may be unacknowledged at once, by default.
@@ -19,7 +19,7 @@ ALSO_AT_MOST = 256
 class RpcId:
     """The identity all attempts of one call share.
 
-    Exactly one of ``seq`` (from 1) and ``key`` (1 to 64 bytes) is set. Hashable,
+    Exactly one of ``seq`` (from 1) and ``key`` (1 to 255 bytes) is set. Hashable,
     comparable and picklable; valid for as long as its client id is.
     """
 
@@ -33,12 +33,12 @@ class RpcId:
 
 
 def is_key(key: bytes) -> bool:
-    """Whether the bytes can be a key: 1 to 64 of them."""
+    """Whether the bytes can be a key: 1 to 255 of them."""
     return 1 <= len(key) <= MAX_KEY_BYTES
 
 
 def check_key(key: bytes) -> None:
-    """Raise ``BadHeader`` unless the key has 1 to 64 bytes."""
+    """Raise ``BadHeader`` unless the key has 1 to 255 bytes."""
     if not is_key(key):
         raise BadHeader(f"a key has 1 to {MAX_KEY_BYTES} bytes, not {len(key)}")
 

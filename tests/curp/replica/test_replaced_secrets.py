@@ -19,7 +19,7 @@ def _deposit(target: str, name: str, secret: str | list[str]) -> int | str:
         request = bank_pb2.DepositRequest(reference=name, account="alice", cents=5)
         try:
             receipt = bank_pb2_grpc.BankStub(channel).Deposit(
-                request, timeout=60, metadata=(rifl.key("one and the same"),)
+                request, timeout=60, metadata=(rifl.key("one and the same".ljust(255)),)
             )
         except rifl.CallError as error:
             return error.reason
