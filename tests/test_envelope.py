@@ -106,7 +106,7 @@ def batch(requests: object = (b"r",), keys: object = (), seqs: object = (1,)) ->
         (batch(seqs=[2**63]), {}),
         (batch(keys=[b"k"]), {}),
         (batch(keys=[b"k", b"l"], seqs=[]), {}),
-        (batch(keys=[b"k" * 65], seqs=[]), {}),
+        (batch(keys=[b"k" * 256], seqs=[]), {}),
         (batch(keys=[b"k"], seqs=[]), {"first_incomplete": 2}),
         (batch(keys=[b"k"], seqs=[]), {"completed": [1, 1]}),
         (batch(), {"first_incomplete": 2}),

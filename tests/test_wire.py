@@ -104,7 +104,7 @@ def test_mutated_headers_are_valid_or_bad(value: bytes, data: st.DataObject) -> 
         {"seq": 5, "first_incomplete": 6},
         {"seq": 5, "first_incomplete": 2**64 - 1},
         {"key": b""},
-        {"key": b"k" * 65},
+        {"key": b"k" * 256},
         {"key": b"k" * 3000},
         {"key": b"k" * 6000},
         {"key": b"k", "first_incomplete": 2},
@@ -182,8 +182,8 @@ def test_all_that_a_header_says_arrives() -> None:
     assert list(call.completed) == [(7, 9), (11, 11)]
     assert (call.attempt, *call.stamp) == (4, 2**64 - 1, 17)
     assert (call.max_response_bytes, call.retried_by_grpc) == (1000, False)
-    plain = parse_call(header(key=b"k" * 64), METHOD, REQUEST)
-    assert plain.rpc_id == RpcId(7, key=b"k" * 64)
+    plain = parse_call(header(key=b"k" * 255), METHOD, REQUEST)
+    assert plain.rpc_id == RpcId(7, key=b"k" * 255)
     assert (plain.attempt, plain.first_incomplete) == (1, 1)
     assert pickle.loads(pickle.dumps(plain.rpc_id)) == plain.rpc_id  # noqa: S301 - our own
 

@@ -1,7 +1,8 @@
 """Declarations: what services say of their methods, and whether it can be honoured (DESIGN §1).
 
-A method is declared by the proto option ``(rifl.v1.exactly_once)``; what the
-server says in Python outweighs it. All of it is checked before calls arrive.
+A method is declared by the proto option ``(rifl.v1.exactly_once)``, or else by protobuf's own
+``idempotency_level``; what the server says in Python outweighs both. All of it is checked
+before calls arrive.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from google.protobuf import descriptor_pool
+from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor, ServiceDescriptor
 
 from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy, PolicyError
@@ -21,6 +22,10 @@ _KINDS = {
     options_pb2.ExactlyOnce.PLAIN: Kind.PLAIN,
     options_pb2.ExactlyOnce.IDEMPOTENT: Kind.IDEMPOTENT,
     options_pb2.ExactlyOnce.ATOMIC: Kind.ATOMIC,
+}
+_LEVELS = {
+    descriptor_pb2.MethodOptions.NO_SIDE_EFFECTS: None,
+    descriptor_pb2.MethodOptions.IDEMPOTENT: MethodPolicy(kind=Kind.IDEMPOTENT),
 }
 _CLAIMS = {
     options_pb2.ExactlyOnce.CLAIM_ALWAYS: "always",
@@ -43,15 +48,19 @@ def full_name(method: MethodDescriptor) -> str:
 
 
 def option_of(method: MethodDescriptor) -> tuple[bool, MethodPolicy | None]:
-    """Return whether a method has the option, and the policy it stands for.
+    """Return whether a method has an option, and the policy it stands for.
 
+    Of a stream rifl's own alone declares it: others were written without a thought of records.
     Raises ``PolicyError`` for an option that contradicts itself.
     """
     options = method.GetOptions()
     # protoc's stubs type the extension as a plain field.
     extension: Any = options_pb2.exactly_once
     if not options.HasExtension(extension):
-        return False, None
+        level = options.idempotency_level
+        if level not in _LEVELS or method.client_streaming or method.server_streaming:
+            return False, None
+        return True, _LEVELS[level]
     option: Any = options.Extensions[extension]
     if option.kind == options_pb2.ExactlyOnce.NEVER:
         return True, None

@@ -81,9 +81,9 @@ class Deduplicator:
     ``rifl.tracing``). ``clock``: monotonic seconds, for tests.
 
     ``services``: descriptors of the services served, whose methods may declare
-    themselves by the option ``(rifl.v1.exactly_once)``. A declaration in
-    ``methods`` that fits a method outweighs its option, and the option outweighs
-    ``default``. See ``check``.
+    themselves by the option ``(rifl.v1.exactly_once)``; of those without it protobuf's
+    ``idempotency_level`` counts. A declaration in ``methods`` that fits a method outweighs its
+    option, and the option outweighs ``default``. See ``check``.
 
     ``keys_from``: whose plain keys count, sent as ``idempotency-key`` or in a
     method's ``key_field`` by callers without a client id: those of

@@ -24,6 +24,7 @@ from tests.calls.services import Kinds
 from tests.helpers.raw import RawClient
 from tests.helpers.servers import serve
 
+LEVELS = descriptor_pb2.MethodOptions
 BANK = bank_pb2.DESCRIPTOR.services_by_name["Bank"]
 _numbers = itertools.count()
 
@@ -41,6 +42,7 @@ def service(**options: Any) -> Any:
     message.field.add(name="ratio", number=3, type=1, label=1)
     message.field.add(name="inner", number=4, type=11, label=1, type_name=f".t{number}.Request")
     streams = options.pop("streams", (False, False))
+    level = options.pop("level", None)
     method = file.service.add(name="S").method.add(
         name="M",
         input_type=f".t{number}.Request",
@@ -48,6 +50,8 @@ def service(**options: Any) -> Any:
         client_streaming=streams[0],
         server_streaming=streams[1],
     )
+    if level is not None:
+        method.options.idempotency_level = level
     if options:
         extension: Any = options_pb2.exactly_once
         method.options.Extensions[extension].CopyFrom(options_pb2.ExactlyOnce(**options))
@@ -58,6 +62,33 @@ def service(**options: Any) -> Any:
 def policy_of(described: Any, **more: Any) -> MethodPolicy | None:
     with rifl.Deduplicator("memory:", services=[described], **more) as dedup:
         return dedup._policies.find(f"/{described.full_name}/M")
+
+
+@pytest.mark.parametrize(
+    ("options", "more", "policy"),
+    [
+        ({"level": LEVELS.NO_SIDE_EFFECTS}, {}, None),
+        ({"level": LEVELS.NO_SIDE_EFFECTS}, {"default": "idempotent"}, None),
+        ({"level": LEVELS.IDEMPOTENT}, {}, MethodPolicy(kind="idempotent")),
+        ({"level": LEVELS.IDEMPOTENCY_UNKNOWN}, {}, MethodPolicy()),
+        ({"level": LEVELS.NO_SIDE_EFFECTS, "required": True}, {}, MethodPolicy(required=True)),
+        ({"level": LEVELS.IDEMPOTENT}, {"methods": {"*": "plain"}}, MethodPolicy()),
+    ],
+)
+def test_the_standard_idempotency_level_counts_where_no_option_of_rifls_does(
+    options: Any, more: Any, policy: MethodPolicy | None
+) -> None:
+    """Connect and Buf set it; rifl's option and Python outweigh it (DESIGN §1)."""
+    assert policy_of(service(**options), **more) == policy
+
+
+@pytest.mark.parametrize("streams", [(True, False), (False, True), (True, True)])
+def test_the_standard_idempotency_level_declares_no_stream(streams: Any) -> None:
+    """A stream's messages would be kept in memory: rifl's option alone asks for it (DESIGN §1)."""
+    described = service(level=LEVELS.IDEMPOTENT, streams=streams)
+    with rifl.Deduplicator("memory:", services=[described]) as dedup:
+        dedup.check()
+        assert not dedup._policies.marked(f"/{described.full_name}/M")
 
 
 def test_an_option_is_the_methods_policy() -> None:
@@ -200,7 +231,7 @@ def test_a_field_of_the_request_is_the_key_of_callers_without_one() -> None:
         one = bank_pb2.DepositRequest(reference="r-1", cents=5)
         assert [stub.Deposit(one).entry, stub.Deposit(one).entry] == [1, 1]
         assert stub.Deposit(bank_pb2.DepositRequest(reference="r-2")).entry == 2
-        for wrong in ("", "r" * 65):
+        for wrong in ("", "r" * 256):
             with pytest.raises(grpc.RpcError) as caught:
                 stub.Deposit(bank_pb2.DepositRequest(reference=wrong))
             assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT

@@ -205,7 +205,7 @@ def test_a_text_may_be_a_seq_or_a_key() -> None:
     assert candidates("12/Ü") == [RpcId(12, None, "Ü".encode())]
     assert candidates("-5") == -5
     assert candidates("-5/31") == [RpcId(-5, None, b"1"), RpcId(-5, None, b"31")]
-    for text in ("", "a", "12/", "12/0xyz", "12/" + "00" * 65, "-0", "--1", "1" * 30, "٣"):
+    for text in ("", "a", "12/", "12/0xyz", "12/" + "00" * 256, "-0", "--1", "1" * 30, "٣"):
         with pytest.raises(ValueError, match="is n"):
             candidates(text)
 
