@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from rifl._client import connect as connect
     from rifl._client import instrument as instrument
     from rifl._client import key as key
+    from rifl._client import may_retry as may_retry
     from rifl._leases.service import add_lease_service as add_lease_service
     from rifl._server import Deduplicator as Deduplicator
     from rifl._server import caller_gone as caller_gone
@@ -81,7 +82,7 @@ else:
             "_rifl_ground.refusals": "Outcome",
             "rifl._client": (
                 "BatchItem BatchResult CallError Channel ClientInterceptor Instrumentation "
-                "Resolution RetryPolicy Session client_interceptor connect instrument key"
+                "Resolution RetryPolicy Session client_interceptor connect instrument key may_retry"
             ),
             "rifl._leases.service": "add_lease_service",
             "rifl._server": (

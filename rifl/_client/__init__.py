@@ -25,7 +25,7 @@ What calls share:
 """
 
 from rifl._client.batch import BatchItem, BatchResult
-from rifl._client.errors import CallError
+from rifl._client.errors import CallError, may_retry
 from rifl._client.instrumentation import Instrumentation, instrument
 from rifl._client.keys import key
 from rifl._client.resolution import Resolution
@@ -48,4 +48,5 @@ __all__ = [
     "connect",
     "instrument",
     "key",
+    "may_retry",
 ]

@@ -25,6 +25,7 @@ import grpc.aio
 
 from _rifl_ground.refusals import Outcome
 from rifl._grpc.status import DETAILS_KEY, saying
+from rifl.core._calling.answer import may_call_again
 from rifl.core._shared.errors import ReentrantCall, RiflError
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.reasons import REASONS
@@ -37,6 +38,7 @@ __all__ = [
     "Status",
     "agreeing",
     "call_error",
+    "may_retry",
     "plain_error",
     "reentrant",
     "undecodable",
@@ -96,8 +98,9 @@ class Status(Protocol):
 class CallError(grpc.aio.AioRpcError, grpc.Call, grpc.Future):  # type: ignore[type-arg]
     """A call that failed.
 
-    ``rpc_id`` is its identity, None if it never had one. ``outcome`` tells whether
-    it ran: after UNKNOWN, ``channel.session.resolve(rpc_id)`` may still find out.
+    ``rpc_id`` is its identity, None if it never had one; ``key`` is its ``rifl.key``, None
+    if it has none. ``outcome`` tells whether it ran: after UNKNOWN,
+    ``channel.session.resolve(rpc_id)`` may still find out.
     ``reason`` is the ErrorInfo reason of a refusal of rifl's, empty for a
     handler's own error answer and for what transports, proxies and deadlines
     report.
@@ -122,6 +125,7 @@ class CallError(grpc.aio.AioRpcError, grpc.Call, grpc.Future):  # type: ignore[t
         trailing_metadata: Any = None,
         debug_error_string: str | None = None,
         original_code: grpc.StatusCode | None = None,
+        key: bytes | None = None,
     ) -> None:
         super().__init__(
             code,
@@ -134,6 +138,7 @@ class CallError(grpc.aio.AioRpcError, grpc.Call, grpc.Future):  # type: ignore[t
         # What Exception itself shows, and old pickles and loggers read.
         self.args = (details,)
         self.rpc_id = rpc_id
+        self.key = rpc_id.key if key is None and rpc_id is not None else key
         self.outcome = outcome
         self.reason = reason
         self.original_code = code if original_code is None else original_code
@@ -174,6 +179,7 @@ class CallError(grpc.aio.AioRpcError, grpc.Call, grpc.Future):  # type: ignore[t
                     "trailing_metadata": _portable(self.trailing_metadata()),
                     "debug_error_string": self.debug_error_string(),
                     "original_code": self.original_code.name,
+                    "key": self.key,
                 },
             ),
         )
@@ -287,6 +293,7 @@ def call_error(
     reason: str = "",
     status: Status | None = None,
     original_code: grpc.StatusCode | None = None,
+    key: bytes | None = None,
 ) -> CallError:
     """Build the error of the class that ``reason`` names, with a status's metadata."""
     cls = _CLASSES.get(reason, CallError)
@@ -298,6 +305,7 @@ def call_error(
             outcome=outcome,
             reason=reason,
             original_code=original_code,
+            key=key,
         )
     return cls(
         code,
@@ -313,7 +321,22 @@ def call_error(
         if _ended_here(status)
         else getattr(status, "debug_error_string", str)(),
         original_code=original_code,
+        key=key,
     )
+
+
+def may_retry(error: BaseException) -> bool:
+    """Tell a loop around a call whether a new call is safe after this error, and of use.
+
+    True if the call was not executed, for a reason that may pass; or if its outcome is unknown,
+    it has a ``rifl.key``, and that may pass: the new call needs the same key. False for any other
+    error, a handler's own among them. ``tenacity.retry_if_exception`` takes it; ``giveup`` of
+    ``backoff`` is its negation.
+    """
+    if not isinstance(error, CallError):
+        return False
+    code, keyed = error.original_code.name, error.key is not None
+    return may_call_again(code, error.outcome, error.reason, keyed=keyed)
 
 
 def reentrant(text: str) -> CallError:

@@ -284,7 +284,7 @@ class Exchange(ABC):
         self._last = FinalStatus(grpc.StatusCode.INTERNAL, repr(error))
         if isinstance(error, CallError) and error.rpc_id is None:
             # The code that built it did not know the call.
-            error.rpc_id = self.rpc_id
+            error.rpc_id, error.key = self.rpc_id, self.invocation.key or None
         self._finish(Action.RAISE, error)
 
     def _finish(self, action: Action, fault: Exception | None = None) -> None:
@@ -367,6 +367,8 @@ class Exchange(ABC):
             reason=flow.reason,
             status=last,
             original_code=code,
+            # ``OWN_HEADER`` is none of rifl's.
+            key=self.invocation.key or None,
         )
 
 

@@ -12,6 +12,8 @@ import pytest
 import starlette.applications
 import starlette.responses
 
+import rifl
+import rifl.aio
 from rifl._client import errors
 from rifl._client.answers import FinalStatus, read_answer
 from rifl._client.errors import CallError, call_error
@@ -127,6 +129,25 @@ def _asked(app: Any, path: str) -> str:
     scope = {"type": "http", "method": "GET", "path": path, "headers": [], "query_string": b""}
     asyncio.run(app(scope, receive, send))
     return b"".join(each.get("body", b"") for each in sent).decode()
+
+
+async def test_a_keyed_call_that_never_reached_a_server_may_be_retried() -> None:
+    """It has no identity yet, and its error has the key, also pickled, sync and aio (DESIGN §3)."""
+    caught: list[CallError] = []
+    with rifl.connect("127.0.0.1:1", session="s") as channel:
+        try:
+            channel.unary_unary("/p.S/M")(b"x", timeout=0.2, metadata=[rifl.key("k")])
+        except CallError as error:
+            caught.append(error)
+    async with rifl.aio.connect("127.0.0.1:1", session="s") as aio_channel:
+        try:
+            await aio_channel.unary_unary("/p.S/M")(b"x", timeout=0.2, metadata=[rifl.key("k")])
+        except CallError as error:
+            caught.append(error)
+    caught += [pickle.loads(pickle.dumps(error)) for error in caught]  # noqa: S301 - our own bytes
+    assert [(e.rpc_id, e.key, rifl.may_retry(e)) for e in caught] == [(None, b"k", True)] * 4
+    assert not rifl.may_retry(ValueError("closed"))
+    assert not rifl.may_retry(BaseException())
 
 
 def test_an_error_is_a_finished_future_too() -> None:

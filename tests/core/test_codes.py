@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from _rifl_ground.refusals import Outcome
+from rifl.core._calling.answer import may_call_again
 from rifl.core._shared.codes import CODE_NUMBERS, raised_code
 
 # What Google's clients repeat, and gRPC's own policies are written for.
@@ -46,3 +47,47 @@ def test_somebody_elses_refusal_of_the_only_attempt_keeps_its_code(code: str) ->
     """An interceptor in front of ours refuses as with bare gRPC (DESIGN §3)."""
     assert raised_code(code, Outcome.UNKNOWN, "", attempts=1) == code
     assert raised_code(code, Outcome.UNKNOWN, "", attempts=2) == "FAILED_PRECONDITION"
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome", "reason", "unkeyed", "keyed"),
+    [
+        # Nothing ran, and the trouble may pass.
+        ("DEADLINE_EXCEEDED", Outcome.NOT_EXECUTED, "", True, True),
+        ("UNAVAILABLE", Outcome.NOT_EXECUTED, "", True, True),
+        ("UNAVAILABLE", Outcome.NOT_EXECUTED, "DRAINING", True, True),
+        ("DEADLINE_EXCEEDED", Outcome.NOT_EXECUTED, "WINDOW_EXCEEDED", True, False),
+        # Another call is another identity; a key stays resolved.
+        ("ABORTED", Outcome.NOT_EXECUTED, "NOT_EXECUTED", True, False),
+        # Nothing ran, and it would be the same again.
+        ("INTERNAL", Outcome.NOT_EXECUTED, "", False, False),
+        ("CANCELLED", Outcome.NOT_EXECUTED, "", False, False),
+        ("UNAUTHENTICATED", Outcome.NOT_EXECUTED, "", False, False),
+        ("INVALID_ARGUMENT", Outcome.NOT_EXECUTED, "BAD_HEADER", False, False),
+        ("FAILED_PRECONDITION", Outcome.NOT_EXECUTED, "NOT_DEDUPLICATED", False, False),
+        # It may have run.
+        ("UNAVAILABLE", Outcome.UNKNOWN, "", False, True),
+        ("DEADLINE_EXCEEDED", Outcome.UNKNOWN, "", False, True),
+        ("INTERNAL", Outcome.UNKNOWN, "", False, True),
+        ("UNAVAILABLE", Outcome.UNKNOWN, "OVERLOADED", False, True),
+        ("ABORTED", Outcome.UNKNOWN, "IN_PROGRESS", False, True),
+        ("CANCELLED", Outcome.UNKNOWN, "", False, False),
+        ("PERMISSION_DENIED", Outcome.UNKNOWN, "", False, False),
+        # Another store, a server without records, a new session of the name: it would run again.
+        ("FAILED_PRECONDITION", Outcome.UNKNOWN, "STORE_MISMATCH", False, False),
+        ("UNKNOWN", Outcome.UNKNOWN, "NOT_WRAPPED", False, False),
+        ("FAILED_PRECONDITION", Outcome.UNKNOWN, "SESSION_CLOSED", False, False),
+        # Final.
+        ("ABORTED", Outcome.UNKNOWN, "OUTCOME_UNKNOWN", False, False),
+        # The handler's answer.
+        ("UNAVAILABLE", Outcome.EXECUTED, "", False, False),
+        ("UNAVAILABLE", Outcome.REPLAYED, "", False, False),
+        ("ABORTED", Outcome.EXECUTED, "ANSWER_LOST", False, False),
+    ],
+)
+def test_when_a_loop_may_call_again(
+    code: str, outcome: Outcome, reason: str, unkeyed: bool, keyed: bool
+) -> None:
+    """A new call cannot run a second time, and may fare better (DESIGN §3)."""
+    assert may_call_again(code, outcome, reason, keyed=False) is unkeyed
+    assert may_call_again(code, outcome, reason, keyed=True) is keyed

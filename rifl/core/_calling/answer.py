@@ -25,6 +25,10 @@ from rifl.core._shared.reasons import (
 _NO_INFO: Mapping[str, str] = MappingProxyType({})
 
 
+# What a call that was not executed ends with for a reason that may pass.
+_PASSING_CODES = frozenset({"ABORTED", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "UNAVAILABLE"})
+
+
 class AttemptAnswer(NamedTuple):
     """One attempt's answer as the rules see it.
 
@@ -168,6 +172,24 @@ def judge(
         reason=reason,
         resolvable=outcome is Outcome.UNKNOWN and reason not in FORGOTTEN_REASONS,
     )
+
+
+def may_call_again(code: str, outcome: Outcome, reason: str, *, keyed: bool) -> bool:
+    """Whether a new call in place of one that ended so runs no second time, and may fare better.
+
+    ``code``: of gRPC, with which the call ended. ``keyed``: a new call has the same key.
+    """
+    if outcome not in (Outcome.NOT_EXECUTED, Outcome.UNKNOWN):
+        return False
+    if outcome is Outcome.UNKNOWN and not keyed:
+        return False
+    if not reason:
+        # What ends as CANCELLED the application itself cancelled.
+        unknown = outcome is Outcome.UNKNOWN
+        return code in (TRANSPORT_CODES - {"CANCELLED"} if unknown else _PASSING_CODES)
+    if keyed:
+        return reason in RETRIED_REASONS and reason != errors.WindowExceeded.reason
+    return reason in RETRIED_REASONS or reason == errors.NotExecuted.reason
 
 
 def _retry(answer: AttemptAnswer, backoff_s: float, outcome: Outcome) -> Judgement:
