@@ -22,6 +22,8 @@ import redis.sentinel
 
 from _rifl_ground.places import places
 from _rifl_ground.redis.address import RedisAddress, Topology
+from _rifl_ground.redis.bounded import act_within, bound
+from _rifl_ground.redis.cluster import AioClusterClient, ClusterClient
 from _rifl_ground.redis.settings import (
     WANTED,
     ServerNotDurable,
@@ -50,9 +52,12 @@ class Clients:
     opening thousands, and no longer than ``timeout_s``. redis-py has such pools for a
     single server only, so behind Sentinel and on a cluster the wait is for a place.
     ``retries``: how often a command is sent again on its own, after a connection was lost.
+    ``bounded``: behind Sentinel and on a cluster ``in_room`` takes a time for all waits.
     """
 
-    def __init__(self, address: RedisAddress, *, retries: int = _RETRIES) -> None:
+    def __init__(
+        self, address: RedisAddress, *, retries: int = _RETRIES, bounded: bool = False
+    ) -> None:
         # Whether every new connection is refused, before it is used, that leads to a server
         # which may forget: it may be another one than before.
         self._judges = False
@@ -60,6 +65,7 @@ class Clients:
         self._look_at = 0.0
         self._address = address
         self._retries = retries
+        self._bounded = bounded and address.topology is not Topology.SERVER
         # For a signal's handler that closes in the middle of that: each line leaves all whole.
         self._lock = threading.RLock()
         self._pool_waits = address.topology is Topology.SERVER
@@ -139,11 +145,18 @@ class Clients:
                 found += weaknesses(settings)
         return found
 
-    def in_room(self, act: Callable[[], _T]) -> _T:
-        """Act with a connection to spare; raises redis-py's ConnectionError if none comes."""
+    def in_room(self, act: Callable[[], _T], within_s: float | None = None) -> _T:
+        """Act with a connection to spare; raises redis-py's ConnectionError if none comes.
+
+        ``within_s``: how long to wait for that, and again for all that the act waits for, if the
+        connections are bounded.
+        """
+        places = self._places
+        if within_s is not None and not isinstance(places, contextlib.nullcontext):
+            places = places.within(within_s)
         try:
-            with self._places:
-                return act()
+            with places:
+                return act_within(act, within_s) if self._bounded else act()
         except queue.Empty:
             raise _no_connection() from None
 
@@ -209,20 +222,27 @@ class Clients:
                 sentinel_kwargs={"socket_timeout": address.timeout_s},
                 **self._named(retry, blocking=True),
             )
-            return sentinel.master_for(
+            primary = sentinel.master_for(
                 address.primary,
                 db=address.db,
                 max_connections=address.max_connections + _SPARE,
             )
+            if self._bounded:
+                for client in (primary, *sentinel.sentinels):
+                    bound(client.connection_pool)
+            return primary
         options = self._named(retry, blocking=True)
         del options["retry_on_timeout"]
         # After the cluster's own greeting.
         options["redis_connect_func"] = self._look
-        return redis.cluster.RedisCluster(
+        cluster = ClusterClient(
             startup_nodes=[redis.cluster.ClusterNode(*host) for host in address.hosts],
             max_connections=address.max_connections + _SPARE,
             **options,
         )
+        if self._bounded:
+            cluster.bound()
+        return cluster
 
     def _make_awaiting(self) -> Any:
         address = self._address
@@ -248,7 +268,7 @@ class Clients:
             )
         options = self._named(retry, blocking=False)
         del options["retry_on_timeout"], options["redis_connect_func"]
-        cluster = redis.asyncio.RedisCluster(
+        cluster = AioClusterClient(
             startup_nodes=[redis.asyncio.cluster.ClusterNode(*host) for host in address.hosts],
             max_connections=address.max_connections + _SPARE,
             **options,

@@ -112,7 +112,7 @@ class StoreBackend:
         self.reach(POINTS.get(type(request), Point.OTHER_REQUEST))
         return self._store.carry_out(self._data, request)
 
-    def ask_all(self, requests: Sequence[Any]) -> list[Any]:
+    def ask_all(self, requests: Sequence[Any], within_s: float | None = None) -> list[Any]:
         """Carry out requests in their order; see ``Backend``."""
         replies: list[Any] = []
         for request in requests:

@@ -7,15 +7,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
 import rifl
 from chaos.run.toxiproxy import Link, Toxiproxy
 from rifl._stores.shared.requests import Claim
+from rifl._wire.envelope import encode_batch
 from tests.helpers.raw import RawClient, Reply, read
 from tests.helpers.servers import generic, serve
-from tests.stores.redis.servers import until
+from tests.stores.redis.servers import RedisServer, SentinelServer, until
 
 _NUMBERS = itertools.count()
 METHOD = "/p.S/Pay"
@@ -44,8 +46,51 @@ class Hole:
         self._link.mend()
 
 
-@pytest.fixture(params=["redis", "postgresql", "mariadb"])
+@contextmanager
+def _sentinel(tmp_path: Path) -> Iterator[Hole]:
+    with _own_redis(tmp_path) as (_, link):
+        sentinel = SentinelServer(tmp_path, link.port)
+        try:
+            place = f"redis+sentinel://127.0.0.1:{sentinel.port}/main/0?"
+            yield Hole(link, lambda **options: place + urlencode(options))
+        finally:
+            sentinel.stop()
+
+
+@contextmanager
+def _cluster(tmp_path: Path) -> Iterator[Hole]:
+    with _own_redis(tmp_path, **{"cluster-enabled": "yes"}) as (server, link):
+        with server.client() as client:
+            client.config_set("cluster-announce-ip", "127.0.0.1")
+            client.config_set("cluster-announce-port", link.port)
+            client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
+            until(lambda: b"cluster_state:ok" in _info(client), "the cluster is up")
+        place = f"redis+cluster://127.0.0.1:{link.port}?"
+        yield Hole(link, lambda **options: place + urlencode(options))
+
+
+def _info(client: Any) -> bytes:
+    client.response_callbacks.clear()
+    return client.execute_command("CLUSTER", "INFO")  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _own_redis(tmp_path: Path, **settings: str) -> Iterator[tuple[RedisServer, Link]]:
+    (tmp_path / "server").mkdir()
+    server = RedisServer(tmp_path / "server", **settings)
+    try:
+        with Toxiproxy(tmp_path) as proxy:
+            yield server, proxy.link("store", server.port)
+    finally:
+        server.stop()
+
+
+@pytest.fixture(params=["redis", "sentinel", "cluster", "postgresql", "mariadb"])
 def hole(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Hole]:
+    if made := {"sentinel": _sentinel, "cluster": _cluster}.get(request.param):
+        with made(tmp_path) as found:
+            yield found
+        return
     name = f"hole{next(_NUMBERS)}"
     if request.param == "redis":
         server, place = request.getfixturevalue("shared_redis"), {"namespace": name}
@@ -80,6 +125,13 @@ def _served(url: str) -> Iterator[tuple[Any, RawClient]]:
         yield dedup, client
 
 
+def _batch(client: RawClient, seqs: range, timeout: float) -> Reply:
+    header = client.header(None, first=seqs[0])
+    body = encode_batch([b""] * len(seqs), [], list(seqs))
+    metadata = (("rifl-bin", header), ("rifl-batch", "1"))
+    return read(client.channel.unary_unary(METHOD).future(body, timeout, metadata))
+
+
 def _at_once(client: RawClient, seqs: range, timeout: float) -> list[Reply]:
     begun = [client.future(METHOD, b"", seq=seq, first=1, timeout=timeout) for seq in seqs]
     return [read(each) for each in begun]
@@ -97,12 +149,14 @@ def test_calls_are_refused_at_once_while_the_heartbeat_fails(hole: Hole) -> None
             asked.append(type(request))
             return ask(request, *within_s)
 
-        store._backend.ask = asking
+        store._backend.ask, store._backend.ask_all = asking, None
         assert client.call(METHOD, b"", seq=2, first=1).refusal == _REFUSED
         # Each would have held one of two threads for a second.
         replies = _at_once(client, range(3, 43), timeout=10.0)
         assert [reply.refusal for reply in replies] == [_REFUSED] * 40
+        assert _batch(client, range(43, 53), timeout=10.0).refusal == _REFUSED
         assert Claim not in asked
+        del store._backend.ask_all
         hole.lighten()
         until(lambda: client.call(METHOD, b"", seq=2, first=1).ok, "the heartbeat is the probe", 60)
         assert _at_once(client, range(3, 43), timeout=20.0)[-1].ok
@@ -110,11 +164,13 @@ def test_calls_are_refused_at_once_while_the_heartbeat_fails(hole: Hole) -> None
 
 def test_a_call_waits_for_the_store_no_longer_than_it_has(hole: Hole) -> None:
     """A thread is free again when its caller has left; what was claimed is taken back (§6)."""
-    # No heartbeat ends before: the store's own limit is far.
+    # No heartbeat ends before: the store's own limit is far. A batch does so as a whole.
     with _served(hole.url(timeout_s=90, beat_s=1, dead_after_s=600)) as (dedup, client):
         hole.darken()
         replies = _at_once(client, range(2, 8), timeout=1.0)
         assert not [reply for reply in replies if reply.ok]
+        until(lambda: not dedup._store._attempts.handling(), "the threads are free", 45)
+        assert not _batch(client, range(2, 80), timeout=1.0).ok
         until(lambda: not dedup._store._attempts.handling(), "the threads are free", 45)
         assert not dedup._store._refusing.absence
         hole.lighten()

@@ -87,7 +87,7 @@ class PostgresBackend:
             raise failed(error) from error
         return self._read(request, rows)
 
-    def ask_all(self, requests: Sequence[Any]) -> list[Any]:
+    def ask_all(self, requests: Sequence[Any], within_s: float | None = None) -> list[Any]:
         """Carry out requests in pipelines: many statements a round trip, each one a transaction.
 
         In one transaction they would hold each other's rows, and batches of one client's
@@ -98,12 +98,12 @@ class PostgresBackend:
             self.continuity.check()
             pool = self.pools.blocking
             try:
-                found = _fetch_all(pool, packed, self._admit)
+                found = _fetch_all(pool, packed, self._admit, within_s)
             except psycopg.OperationalError as error:
                 if not _was_lost(error):
                     raise
                 pool.check()
-                found = _fetch_all(pool, packed, self._admit)
+                found = _fetch_all(pool, packed, self._admit, within_s)
             return [self._read(*each) for each in zip(requests, found, strict=True)]
         except BackendError as error:
             return [error] * len(requests)
@@ -312,10 +312,16 @@ def _fetch_all(
     pool: psycopg_pool.ConnectionPool[Any],
     packed: list[Packed],
     admit: Callable[..., None],
+    within_s: float | None,
 ) -> list[list[Any]]:
     found: list[list[Any]] = []
-    with pool.connection() as connection:
+    with pool.connection(
+        None if within_s is None else patience(within_s, pool.timeout)
+    ) as connection:
         admit(*packed)
+        usual_s = connection.limit_s
+        if within_s is not None:
+            connection.limit_s = patience(within_s, usual_s)
         try:
             for at in range(0, len(packed), _IN_PIPELINE):
                 with connection.pipeline() as pipeline:
@@ -329,6 +335,8 @@ def _fetch_all(
         except NoAnswer:
             connection.close()
             raise
+        finally:
+            connection.limit_s = usual_s
     return found
 
 

@@ -22,7 +22,15 @@ from rifl._stores.redis.packed_connection import AioPackedConnection, PackedConn
 from rifl._stores.redis.script_calls import Sent, rounds, steps_of
 from rifl._stores.redis.scripts import ENDS, EXPIRE
 from rifl._stores.redis.store_address import RedisStoreAddress
-from rifl._stores.shared.backend import TRIES_TAKE, BackendError, Undurable, WentBackwards
+from rifl._stores.shared.backend import (
+    TRIES_TAKE,
+    BackendError,
+    NotCarriedOut,
+    Undurable,
+    WentBackwards,
+    ask_in_turn,
+    patience,
+)
 from rifl._stores.shared.requests import Claim, Finish, FinishUnclaimed, MoveRows
 from rifl.core._serving.namespace import is_namespace
 
@@ -33,6 +41,10 @@ _SUBSCRIBE_TIMEOUT_S = 10.0
 _LISTEN_S = 0.1
 _FIRST_RETRY_S = 0.05
 _LAST_RETRY_S = 1.0
+
+
+# A cluster's own is no RedisError, and ``ClusterClient`` does not see this one.
+_LOST = (redis.RedisError, redis.exceptions.RedisClusterException, OSError)
 
 
 class IncarnationListener:
@@ -85,7 +97,7 @@ class IncarnationListener:
                         delay_s = _FIRST_RETRY_S
                     elif message["type"] == "message":
                         self._wake(message["data"])
-            except (redis.RedisError, OSError, ValueError) as error:
+            except (*_LOST, ValueError) as error:
                 _log.debug("listener_lost", error=str(error))
                 self._closing.wait(delay_s)
                 delay_s = min(2 * delay_s, _LAST_RETRY_S)
@@ -174,9 +186,16 @@ class RedisBackend:
         self._stopped = ""
         self._closing = threading.Event()
         self._listener: IncarnationListener | None = None
-        # Calls have a connection of their own, where it is always to the same server.
+        # Calls have a connection of their own, where it is always to the same server. Batches, and
+        # what calls ask besides, take turns on another one if their time is bounded: redis-py's
+        # pool waits for as long as it was made to.
         self._has_line = address.topology is Topology.SERVER
-        self._line = PackedConnection(clients.blocking.connection_pool) if self._has_line else None
+        self._line: PackedConnection | None = None
+        self._second_line: PackedConnection | None = None
+        if self._has_line:
+            self._line = PackedConnection(clients.blocking.connection_pool)
+            self._second_line = PackedConnection(clients.blocking.connection_pool)
+        self._turn = threading.Lock()
         self._together = RequestCombiner(self._ask_alone, self._ask_together)
         self._aio_together: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _OfLoop] = (
             weakref.WeakKeyDictionary()
@@ -188,7 +207,7 @@ class RedisBackend:
         """Carry out a request, blocking."""
         if isinstance(request, _TOGETHER) and not self.clustered:
             return self._together.ask(request, within_s)
-        return self._ask(request)
+        return self._ask(request) if within_s is None else self._ask_apart(request, within_s)
 
     async def ask_async(self, request: Any) -> Any:
         """Carry out a request on the running event loop."""
@@ -215,24 +234,40 @@ class RedisBackend:
 
     def _ask_alone(self, request: Any, within_s: float | None) -> Any:
         if self._line is None:
-            return self._ask(request)
+            return self._ask(request) if within_s is None else self._ask_apart(request, within_s)
         self._line.within_s = within_s
-        return self._ask(request, self._run_on_line)
+        return self._ask(request, partial(self._run_on_line, self._exchange_alone))
+
+    def _ask_apart(self, request: Any, within_s: float) -> Any:
+        """Carry out a request beside those that meet."""
+        limit_s = self._patience(within_s)
+        if self._second_line is None:
+            return self._ask(request, partial(self.run, within_s=limit_s))
+        return self._ask(
+            request, partial(self._run_on_line, partial(self._exchange_apart, limit_s))
+        )
+
+    def _patience(self, within_s: float) -> float:
+        return patience(within_s, self._address.timeout_s)
 
     def _ask_together(self, requests: Sequence[Any], within_s: float | None) -> list[Any]:
         if self._line is None:
-            return self.ask_all(requests)
+            return self.ask_all(requests, within_s)
         self._line.within_s = within_s
-        return self._all(requests, self._exchange)
+        return self._all(requests, self._exchange_alone)
 
     def _run_on_line(
-        self, script: Script, client_id: int | None, arguments: list[bytes]
+        self,
+        exchange: Callable[[Sent], list[Any]],
+        script: Script,
+        client_id: int | None,
+        arguments: list[bytes],
     ) -> list[Any]:
-        """Do what ``run`` does, on the connection that calls have."""
+        """Do what ``run`` does, on a connection that is not the pool's."""
         parts = self.invocation(script, client_id, arguments)
         self._check()
         try:
-            (reply,) = self._exchange([(script, parts)])
+            (reply,) = exchange([(script, parts)])
         except (redis.RedisError, OSError) as error:
             raise _failed(error) from error
         return self._accept(_told(reply))
@@ -274,22 +309,39 @@ class RedisBackend:
         except StopIteration as stop:
             return stop.value
 
-    def ask_all(self, requests: Sequence[Any]) -> list[Any]:
+    def ask_all(self, requests: Sequence[Any], within_s: float | None = None) -> list[Any]:
         """Carry out requests in one pipeline; one by one on a cluster."""
         if self.clustered:
-            return [_reply(self.ask, request) for request in requests]
-        return self._all(requests, self._pipelined)
+            return ask_in_turn(self.ask, requests, within_s, self._address.timeout_s)
+        limit_s = None if within_s is None else self._patience(within_s)
+        if limit_s is None or self._second_line is None:
+            return self._all(requests, partial(self._pipelined, limit_s))
+        return self._all(requests, partial(self._exchange_apart, limit_s))
 
-    def _pipelined(self, sent: Sent) -> list[Any]:
-        return self.clients.in_room(lambda: _pipelined(self.clients.blocking, sent))
+    def _pipelined(self, within_s: float | None, sent: Sent) -> list[Any]:
+        return self.clients.in_room(lambda: _pipelined(self.clients.blocking, sent), within_s)
 
-    def _exchange(self, sent: Sent) -> list[Any]:
-        replies = self._line.exchange(sent)  # type: ignore[union-attr]  # asked by who has one
+    def _exchange_alone(self, sent: Sent) -> list[Any]:
+        line: Any = self._line
+        return self._exchange(sent, line)
+
+    def _exchange_apart(self, within_s: float, sent: Sent) -> list[Any]:
+        if not self._turn.acquire(timeout=within_s):
+            raise NotCarriedOut("the call's time was over before the store was asked")
+        try:
+            line: Any = self._second_line
+            line.within_s = within_s
+            return self._exchange(sent, line)
+        finally:
+            self._turn.release()
+
+    def _exchange(self, sent: Sent, line: PackedConnection) -> list[Any]:
+        replies = line.exchange(sent)
         if left := _without_script(sent, replies):
             for script in {sent[at][0] for at in left}:
                 self.clients.blocking.script_load(script.text)
             again = [sent[at] for at in left]
-            _put(replies, left, self._line.exchange(again))  # type: ignore[union-attr]
+            _put(replies, left, line.exchange(again))
         return replies
 
     def _all(self, requests: Sequence[Any], carry: Callable[[Sent], list[Any]]) -> list[Any]:
@@ -375,8 +427,9 @@ class RedisBackend:
         self._closing.set()
         if self._listener is not None:
             self._listener.join()
-        if self._line is not None:
-            self._line.close()
+        for line in (self._line, self._second_line):
+            if line is not None:
+                line.close()
         for loop, mine in list(self._aio_together.items()):
             if mine.line is not None:
                 mine.line.close(loop)
@@ -384,13 +437,22 @@ class RedisBackend:
 
     # -- scripts ------------------------------------------------------------------------
 
-    def run(self, script: Script, client_id: int | None, arguments: list[Any]) -> list[Any]:
-        """Run a script, blocking; returns status and values. Raises ``BackendError``."""
+    def run(
+        self,
+        script: Script,
+        client_id: int | None,
+        arguments: list[Any],
+        within_s: float | None = None,
+    ) -> list[Any]:
+        """Run a script, blocking; returns status and values. Raises ``BackendError``.
+
+        ``within_s``: how long to wait, see ``Clients.in_room``.
+        """
         parts = self.invocation(script, client_id, arguments)
         self._check()
         client = self.clients.blocking
         try:
-            reply = self.clients.in_room(lambda: script.run(client, parts))
+            reply = self.clients.in_room(lambda: script.run(client, parts), within_s)
         except (redis.RedisError, OSError) as error:
             raise _failed(error) from error
         return self._accept(reply)
@@ -487,13 +549,6 @@ def _told(reply: Any) -> Any:
 def _put(replies: list[Any], places: list[int], found: list[Any]) -> None:
     for at, reply in zip(places, found, strict=True):
         replies[at] = reply
-
-
-def _reply(ask: Callable[[Any], Any], request: Any) -> Any:
-    try:
-        return ask(request)
-    except BackendError as error:
-        return error
 
 
 async def _reply_async(ask: Callable[[Any], Awaitable[Any]], request: Any) -> Any:

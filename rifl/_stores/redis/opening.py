@@ -85,7 +85,7 @@ def fresh_id() -> str:
 
 def _connect(address: RedisStoreAddress) -> Clients:
     try:
-        return Clients(address)
+        return Clients(address, bounded=True)
     except (redis.RedisError, OSError) as error:
         raise StoreUnreachable(f"{address} cannot be reached: {error}") from error
 

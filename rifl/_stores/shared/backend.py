@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -43,6 +44,26 @@ def patience(within_s: float | None, limit_s: float) -> float:
     return min(limit_s, max(_LEAST_S, math.ceil(within_s)))
 
 
+def ask_in_turn(
+    ask: Callable[[Any, float | None], Any],
+    requests: Sequence[Any],
+    within_s: float | None,
+    limit_s: float,
+) -> list[Any]:
+    """Ask one by one, blocking, while there is time; see ``Backend.ask_all``."""
+    until = math.inf if within_s is None else time.monotonic() + patience(within_s, limit_s)
+    replies: list[Any] = []
+    for request in requests:
+        left_s = None if within_s is None else until - time.monotonic()
+        try:
+            if left_s is not None and left_s <= 0:
+                raise NotCarriedOut("the call's time was over before the store was asked")
+            replies.append(ask(request, left_s))
+        except BackendError as error:
+            replies.append(error)
+    return replies
+
+
 class Backend(Protocol):
     """Carries out requests, each one atomic step. Safe in any thread.
 
@@ -61,11 +82,11 @@ class Backend(Protocol):
     async def ask_async(self, request: Any) -> Any:
         """The same on the running event loop."""
 
-    def ask_all(self, requests: Sequence[Any]) -> list[Any]:
+    def ask_all(self, requests: Sequence[Any], within_s: float | None = None) -> list[Any]:
         """Carry out requests of one client's, in their order, each one a step of its own.
 
         In as few round trips as it can. Returns for each its reply, or the ``BackendError``
-        it failed with; raises nothing. Blocks.
+        it failed with; raises nothing. Blocks; ``within_s``: as ``ask``, for all together.
         """
 
     async def ask_all_async(self, requests: Sequence[Any]) -> list[Any]:

@@ -85,11 +85,22 @@ class AllSteps(Later):
 
     def wait(self) -> list[Any]:
         """Carry the rules out, blocking."""
+        return self._wait(self._backend.ask_all)
+
+    def wait_for_call(self, remaining_s: Callable[[], float | None]) -> list[Any]:
+        """Do the same, and wait for no reply for longer than the batch has."""
+        left_s = remaining_s()
+        if left_s is None or left_s > self._backend.longest_s:
+            return self._wait(self._backend.ask_all)
+        ask_all = self._backend.ask_all
+        return self._wait(lambda requests: ask_all(requests, remaining_s()))
+
+    def _wait(self, ask_all: Callable[[list[Any]], list[Any]]) -> list[Any]:
         steps = _in_step(self._rules)
         try:
             requests = next(steps)
             while True:
-                requests = steps.send(self._backend.ask_all(requests))
+                requests = steps.send(ask_all(requests))
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
         finally:

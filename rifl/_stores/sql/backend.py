@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,7 +11,13 @@ from typing import Any, NamedTuple, TypeVar
 
 from _rifl_ground.log import get_logger
 from _rifl_ground.threads import in_thread
-from rifl._stores.shared.backend import TRIES_TAKE, BackendError, NotCarriedOut, patience
+from rifl._stores.shared.backend import (
+    TRIES_TAKE,
+    BackendError,
+    NotCarriedOut,
+    ask_in_turn,
+    patience,
+)
 from rifl._stores.shared.requests import (
     Abandon,
     Claim,
@@ -91,37 +98,39 @@ class SqlBackend:
         """Carry out a request in a thread."""
         return await in_thread(self.ask, request)
 
-    def ask_all(self, requests: Sequence[Any]) -> list[Any]:
+    def ask_all(self, requests: Sequence[Any], within_s: float | None = None) -> list[Any]:
         """Carry out requests of one client's, many in a transaction.
 
         Claims lock the client's row first, so no two batches wait for each other in a ring.
         """
-        found: list[Any] = []
-        for at in range(0, len(requests), _TOGETHER):
-            found += self._ask_some(requests[at : at + _TOGETHER])
-        return found
+        parts = [requests[at : at + _TOGETHER] for at in range(0, len(requests), _TOGETHER)]
+        limit_s = self.dialect.timeout_s
+        replies = ask_in_turn(self._ask_some, parts, within_s, limit_s)
+        return [
+            reply
+            for part, found in zip(parts, replies, strict=True)
+            for reply in ([found] * len(part) if isinstance(found, BackendError) else found)
+        ]
 
     async def ask_all_async(self, requests: Sequence[Any]) -> list[Any]:
         """The same in a thread."""
         return await in_thread(self.ask_all, requests)
 
-    def _ask_some(self, requests: Sequence[Any]) -> list[Any]:
+    def _ask_some(self, requests: Sequence[Any], within_s: float | None) -> list[Any]:
+        until = math.inf if within_s is None else time.monotonic() + within_s
         try:
             for request in requests:
                 self._admit(request)
             if len(requests) > 1 and not any(isinstance(each, MoveRows) for each in requests):
-                replies = self.transact(lambda sql: [self._carry(sql, each) for each in requests])
+                replies = self.transact(
+                    lambda sql: [self._carry(sql, each) for each in requests], within_s=within_s
+                )
                 return [self._read(*each) for each in zip(requests, replies, strict=True)]
         except (HeldByHandler, BackendError):
             # One of them may block the others: each by itself.
-            return [self._reply(request) for request in requests]
-        return [self._reply(request) for request in requests]
-
-    def _reply(self, request: Any) -> Any:
-        try:
-            return self.ask(request)
-        except BackendError as error:
-            return error
+            pass
+        left_s = None if within_s is None else until - time.monotonic()
+        return ask_in_turn(self.ask, requests, left_s, self.dialect.timeout_s)
 
     def expire_keys(self, lost: bytes, limit: int) -> int:
         """Delete keyed calls whose retention has passed; return how many."""

@@ -31,15 +31,15 @@ def test_a_batch_takes_two_round_trips(shared_server):
         backend = dedup._store._backend
         single, together = backend.ask, backend.ask_all
 
-        def ask(request):
+        def ask(request, *within_s):
             # Of the batch, and not what the replica asks for itself.
             if isinstance(request, OF_CALLS):
                 asked.append(request)
-            return single(request)
+            return single(request, *within_s)
 
-        def ask_all(requests):
+        def ask_all(requests, *within_s):
             asked.append(Counter(map(type, requests)))
-            return together(requests)
+            return together(requests, *within_s)
 
         backend.ask, backend.ask_all = ask, ask_all
         items = [BatchItem(b"%d" % at, b"k%d" % at) for at in range(200)]
