@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from lease_server._sessions import SessionState as SessionState
     from lease_server._shared_authority import SharedAuthority as SharedAuthority
     from lease_server._shared_authority import open_authority as open_authority
+    from lease_server._storage import Acknowledgements as Acknowledgements
     from lease_server._storage import LeaseStorage as LeaseStorage
     from lease_server._storage import MemoryLeaseStorage as MemoryLeaseStorage
     from lease_server._storage import SharedLeaseStorage as SharedLeaseStorage
@@ -71,8 +72,8 @@ else:
             "lease_server._sessions": "SessionPolicy SessionRow SessionState SessionsFrom",
             "lease_server._shared_authority": "SharedAuthority open_authority",
             "lease_server._storage": (
-                "LeaseStorage MemoryLeaseStorage SharedLeaseStorage SoleLeaseStorage Standing "
-                "short_store_id"
+                "Acknowledgements LeaseStorage MemoryLeaseStorage SharedLeaseStorage "
+                "SoleLeaseStorage Standing short_store_id"
             ),
             "lease_server._table": "BlockExhausted LeaseTable",
             "lease_server._tokens": "Secret make_token peer_bound verify",

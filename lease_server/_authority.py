@@ -12,6 +12,7 @@ from _rifl_ground.refusals import RiflError
 from _rifl_ground.texts import hides
 from lease_server._keyring import KeyRing
 from lease_server._sessionbook import OpenedSession
+from lease_server._storage import NOTHING, Acknowledgements
 
 # The length of a lease.
 TERM_S = 60.0
@@ -28,11 +29,15 @@ class Grant(NamedTuple):
 
 @hides("token")
 class Beat(NamedTuple):
-    """A lease to be renewed: its id, the token that is shown, and whose id it is said to be."""
+    """A lease to be renewed: its id, the token that is shown, and whose id it is said to be.
+
+    ``acknowledged``: what its client no longer wants.
+    """
 
     client_id: int
     token: bytes
     store: int = 0
+    acknowledged: Acknowledgements = NOTHING
 
 
 class Authority(Protocol):
@@ -108,10 +113,17 @@ class Authority(Protocol):
     def holder(self, client_id: int) -> bytes:
         """Whom a lease counts for (see ``holder_of``); empty if for none, or a storage knows it."""
 
-    def heartbeat(self, client_id: int, token: bytes, peer: bytes = b"") -> bytes:
+    def heartbeat(
+        self,
+        client_id: int,
+        token: bytes,
+        peer: bytes = b"",
+        acknowledged: Acknowledgements = NOTHING,
+    ) -> bytes:
         """Check and renew; the token to use from now on if the secret was rotated, or b"".
 
-        It keeps a session that no call was made in for one more term, and no longer.
+        It keeps a session that no call was made in for one more term, and no longer. Of a client
+        that is alive, the records of what it acknowledged go.
         Raises NotYours, LeaseExpired or SessionClosed.
         """
 

@@ -9,7 +9,7 @@ from lease_server._errors import StorageUnavailable
 from lease_server._holders import Room, holder_of
 from lease_server._sessionbook import SessionBook
 from lease_server._sessions import SessionRow
-from lease_server._storage import SoleLeaseStorage, Standing
+from lease_server._storage import NOTHING, Acknowledgements, SoleLeaseStorage, Standing
 from lease_server._storage_authority import StorageAuthority
 
 
@@ -144,21 +144,25 @@ class LeaseAuthority(StorageAuthority[SoleLeaseStorage]):
             self._drops = []
         return sorted(ids)
 
-    def _beat(self, client_id: int) -> Standing:
-        return self._beats((client_id,))[0]
+    def _beat(self, client_id: int, acknowledged: Acknowledgements) -> Standing:
+        return self._beats(((client_id, acknowledged),))[0]
 
-    def _beats(self, client_ids: Sequence[int]) -> list[Standing]:
+    def _beats(self, beats: Sequence[tuple[int, Acknowledgements]]) -> list[Standing]:
         # In one turn of the lock, which every call takes.
         with self._lock:
             now = self._clock()
             # It keeps a session that no call was made in for one more term, and no longer.
             alive = [
                 self._table.renew(client_id, now) or self._book.renew(client_id, now, used=False)
-                for client_id in client_ids
+                for client_id, _ in beats
             ]
+        # Not under the lock, which the store's own is held around.
+        for (client_id, acknowledged), lives in zip(beats, alive, strict=True):
+            if lives and acknowledged != NOTHING:
+                self._storage.acknowledge(client_id, acknowledged)
         return [
             Standing.ALIVE if lives else self._ended(client_id)
-            for client_id, lives in zip(client_ids, alive, strict=True)
+            for (client_id, _), lives in zip(beats, alive, strict=True)
         ]
 
     def _ended(self, client_id: int) -> Standing:

@@ -12,7 +12,7 @@ from lease_server._lease_authority import LeaseAuthority
 from lease_server._session_table import SessionTable
 from lease_server._sessionbook import opened_row
 from lease_server._sessions import SessionRow, SessionState
-from lease_server._storage import SharedLeaseStorage, SoleLeaseStorage, Standing
+from lease_server._storage import Acknowledgements, SharedLeaseStorage, SoleLeaseStorage, Standing
 from lease_server._storage_authority import StorageAuthority
 
 
@@ -72,8 +72,8 @@ class SharedAuthority(StorageAuthority[SharedLeaseStorage]):
             self._events.warning("storage_unavailable", error=str(error))
         return []
 
-    def _beat(self, client_id: int) -> Standing:
-        return self._storage.renew(client_id)
+    def _beat(self, client_id: int, acknowledged: Acknowledgements) -> Standing:
+        return self._storage.renew(client_id, acknowledged)
 
     def _release(self, client_id: int) -> None:
         self._storage.release(client_id)

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from hashlib import blake2b
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from _rifl_ground.forks import refuse_in_children
 from lease_server._errors import StorageUnavailable
@@ -32,6 +32,19 @@ _INCARNATION_BITS = 24
 def short_store_id(name: str) -> int:
     """Return what grants and headers call a store of that unique name: 64 bits, never 0."""
     return int.from_bytes(blake2b(name.encode(), digest_size=8).digest()) or 1
+
+
+class Acknowledgements(NamedTuple):
+    """The answers that a client no longer wants: of seqs below one, and in ranges above it.
+
+    Both ends of a range are in it. A client that says less than before moves nothing back.
+    """
+
+    first_incomplete: int = 1
+    completed: Sequence[tuple[int, int]] = ()
+
+
+NOTHING = Acknowledgements()
 
 
 class LeaseStorage(Protocol):
@@ -110,6 +123,12 @@ class SoleLeaseStorage(LeaseStorage, Protocol):
         drops its row as those of other clients, also after StorageUnavailable.
         """
 
+    def acknowledge(self, client_id: int, acknowledged: Acknowledgements) -> None:
+        """Forget what a client acknowledged with a renewal; ignored of a session, or unknown id.
+
+        Never waits. Records go in one commit with their acknowledgement, maybe later.
+        """
+
     def rekey_sessions(self, client_ids: Sequence[int], secret: bytes) -> None:
         """Have sessions, open or ended, open by another secret: all of them, or none.
 
@@ -152,8 +171,11 @@ class SharedLeaseStorage(LeaseStorage, Protocol):
         It counts for its ``holder`` (see ``holder_of``) until its row goes: on every server.
         """
 
-    def renew(self, client_id: int) -> Standing:
-        """Give a lease, or a session's retention, its full length again."""
+    def renew(self, client_id: int, acknowledged: Acknowledgements = NOTHING) -> Standing:
+        """Give a lease, or a session's retention, its full length again.
+
+        Of a client, ``acknowledged`` is applied in the same step, as that of a call's header is.
+        """
 
     def release(self, client_id: int) -> None:
         """Have the lease end at the next sweep. Unknown ids are fine."""
@@ -298,6 +320,9 @@ class MemoryLeaseStorage:
     def holders(self) -> dict[int, bytes]:
         """None, as of ``known_clients``."""
         return {}
+
+    def acknowledge(self, client_id: int, acknowledged: Acknowledgements) -> None:
+        """Nothing: no answers are kept here."""
 
     def is_foreign(self, client_id: int) -> bool:
         """Whether the id's upper bits are not this incarnation."""

@@ -27,7 +27,7 @@ from lease_server._holders import LeaseBounds
 from lease_server._keyring import KeyRing
 from lease_server._sessionbook import OpenedSession
 from lease_server._sessions import SessionPolicy, SessionRow, SessionState
-from lease_server._storage import LeaseStorage, Standing
+from lease_server._storage import NOTHING, Acknowledgements, LeaseStorage, Standing
 from lease_server._table import BlockExhausted, LeaseTable
 from lease_server._tokens import MAX_CLIENT_ID, make_token, peer_bound, verify
 
@@ -271,15 +271,15 @@ class StorageAuthority(abc.ABC, Generic[_Storage]):
             return self._table.holder(client_id)
 
     @abc.abstractmethod
-    def _beat(self, client_id: int) -> Standing:
+    def _beat(self, client_id: int, acknowledged: Acknowledgements) -> Standing:
         """Renew a lease, or a session that was not used; what the id was found to be."""
 
-    def _beats(self, client_ids: Sequence[int]) -> list[Standing]:
+    def _beats(self, beats: Sequence[tuple[int, Acknowledgements]]) -> list[Standing]:
         """Renew several; fewer if the storage was lost after some of them."""
         found: list[Standing] = []
-        for client_id in client_ids:
+        for beat in beats:
             try:
-                found.append(self._beat(client_id))
+                found.append(self._beat(*beat))
             except StorageUnavailable:
                 if not found:
                     raise
@@ -290,15 +290,25 @@ class StorageAuthority(abc.ABC, Generic[_Storage]):
     def _release(self, client_id: int) -> None:
         """End a lease."""
 
-    def heartbeat(self, client_id: int, token: bytes, peer: bytes = b"") -> bytes:
+    def heartbeat(
+        self,
+        client_id: int,
+        token: bytes,
+        peer: bytes = b"",
+        acknowledged: Acknowledgements = NOTHING,
+    ) -> bytes:
         """Check and renew; the token to use from now on if the secret was rotated, or b""."""
         self.check(client_id, token, peer)
-        return self._beaten(client_id, token, peer, self._beat(client_id))
+        return self._beaten(client_id, token, peer, self._beat(client_id, acknowledged))
 
     def heartbeats(self, beats: Sequence[Beat], peer: bytes = b"") -> list[bytes | RiflError]:
         """Check and renew each; see ``Authority``."""
         refused = [self._refusal(beat, peer) for beat in beats]
-        good = [beat.client_id for beat, error in zip(beats, refused, strict=True) if error is None]
+        good = [
+            (beat.client_id, beat.acknowledged)
+            for beat, error in zip(beats, refused, strict=True)
+            if error is None
+        ]
         standings = iter(self._beats(good))
         answers: list[bytes | RiflError] = []
         for beat, error in zip(beats, refused, strict=True):

@@ -16,7 +16,6 @@ from chaos.sim.server_life import Opened
 from chaos.sim.service import POLICIES
 from chaos.sim.world import World
 from lease_server._lease_authority import LeaseAuthority
-from lease_server._storage import MemoryLeaseStorage
 from rifl._server.recording import record
 from rifl._stores.memory import MemoryStore
 from rifl._stores.sqlite import restored
@@ -84,7 +83,7 @@ class MemoryDeployment:
 
 class _OpenedMemory:
     def __init__(self, process: Process, setting: Setting, random: Random) -> None:
-        self.store = MemoryStore(MemoryLeaseStorage(random.randbytes))
+        self.store = MemoryStore(random.randbytes)
         self.authority = LeaseAuthority(
             self.store.leases,
             term_s=setting.term_s,

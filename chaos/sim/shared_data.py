@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from lease_server._storage import Acknowledgements
 from rifl._stores.shared.requests import (
     MOST_LIVED_S,
     Abandon,
@@ -298,11 +299,14 @@ class SharedData:
         if not client.alive:
             return
         self.renew(client)
-        if call.key is not None:
-            return
+        if call.key is None:
+            self.acknowledge(client, call)
+
+    def acknowledge(self, client: Client, told: Call | Acknowledgements) -> None:
+        """Apply what a call's header, or a renewal, acknowledges."""
         acknowledged = client.acknowledged
-        acknowledged.advance_to(call.first_incomplete)
-        for first, last in call.completed:
+        acknowledged.advance_to(told.first_incomplete)
+        for first, last in told.completed:
             acknowledged.add(first, last)
         for seq in [each for each in client.done if _within(each, acknowledged)]:
             del client.done[seq]

@@ -13,7 +13,7 @@ from lease_server._errors import StorageUnavailable
 from lease_server._holders import LeaseBounds, Room
 from lease_server._session_secret import require_owner
 from lease_server._sessions import SessionPolicy, SessionRow, SessionState
-from lease_server._storage import RANDOM_BITS, Standing
+from lease_server._storage import NOTHING, RANDOM_BITS, Acknowledgements, Standing
 from lease_server._tokens import Secret
 from rifl._stores.shared.backend import BackendError
 from rifl._stores.shared.lease_watch import LeaseWatch
@@ -55,12 +55,14 @@ class StoreLeases:
         data.clients[client_id] = Client(term_s, self._store.clock() + term_s)
         return Room.FREE
 
-    def renew(self, client_id: int) -> Standing:
+    def renew(self, client_id: int, acknowledged: Acknowledgements = NOTHING) -> Standing:
         """Give the lease its full length again."""
         data = self._reach()
         standing = self.standing(client_id)
         if standing in (Standing.ALIVE, Standing.SESSION):
             data.renew(data.clients[client_id])
+        if standing is Standing.ALIVE:
+            data.acknowledge(data.clients[client_id], acknowledged)
         return standing
 
     def standing(self, client_id: int) -> Standing:

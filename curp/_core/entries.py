@@ -93,6 +93,14 @@ class ClientRemoved(NamedTuple):
     client_id: int
 
 
+class CallsAcknowledged(NamedTuple):
+    """A client's renewal acknowledged calls: the records that are kept of them go."""
+
+    client_id: int
+    first_incomplete: int
+    completed: tuple[tuple[int, int], ...] = ()
+
+
 @hides("secret")
 class SessionPut(NamedTuple):
     """A named session as ``lease_server`` keeps it; ``state`` is that enum's value."""
@@ -160,6 +168,7 @@ Entry: TypeAlias = (
     Operation
     | ClientRegistered
     | ClientRemoved
+    | CallsAcknowledged
     | SessionPut
     | SessionForgotten
     | SessionsRekeyed

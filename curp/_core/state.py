@@ -9,6 +9,7 @@ from typing import NamedTuple
 from _rifl_ground.texts import hides
 from curp._core.entries import (
     ApplicationVersion,
+    CallsAcknowledged,
     ClientRegistered,
     ClientRemoved,
     Entry,
@@ -165,6 +166,11 @@ class GroupState:
             self.clients.discard(entry.client_id)
             self.holders.pop(entry.client_id, None)
             self.table.drop([entry.client_id])
+        elif isinstance(entry, CallsAcknowledged):
+            # It may have been placed as its client was removed.
+            if entry.client_id in self.clients:
+                tracker = self.table.entry(entry.client_id).tracker
+                tracker.acknowledge(entry.first_incomplete, entry.completed)
         elif isinstance(entry, SessionPut):
             self.sessions[entry.client_id] = entry
         elif isinstance(entry, SessionForgotten):

@@ -8,6 +8,7 @@ from typing import Any
 from lease_server._authority import Beat, Grant
 from lease_server._lease_authority import LeaseAuthority
 from lease_server._sessionbook import OpenedSession
+from lease_server._storage import NOTHING, Acknowledgements
 from rifl.core._shared.errors import NotLeader, RiflError
 
 
@@ -101,11 +102,17 @@ class GroupAuthority:
         """See ``Authority``."""
         return self.current.holder(client_id)
 
-    def heartbeat(self, client_id: int, token: bytes, peer: bytes = b"") -> bytes:
+    def heartbeat(
+        self,
+        client_id: int,
+        token: bytes,
+        peer: bytes = b"",
+        acknowledged: Acknowledgements = NOTHING,
+    ) -> bytes:
         """See ``Authority``."""
         if not self._takes_calls():
             raise NotLeader("another replica may lead by now", self._leader())
-        return self.current.heartbeat(client_id, token, peer)
+        return self.current.heartbeat(client_id, token, peer, acknowledged)
 
     def heartbeats(self, beats: Sequence[Beat], peer: bytes = b"") -> list[bytes | RiflError]:
         """See ``Authority``."""

@@ -11,7 +11,7 @@ from typing import Any
 from _rifl_ground.refusals import Outcome
 from curp._core.appending import Appending
 from curp._core.conflict_keys import keys_of_all
-from curp._core.entries import Entry, Operation, SetAside
+from curp._core.entries import CallsAcknowledged, Entry, Operation, SetAside
 from curp._core.garbage_collection import Collectable
 from curp._core.group_call import SyncVerdict
 from curp._core.key_locks import KeyLock
@@ -26,7 +26,7 @@ from curp._replica.proposals import LogWrite, Proposals
 from curp._replica.waiting import LockQueue, Reads, after_both, wake_all
 from curp._wire.entries import entry_to_bytes
 from curp.observer import GroupObservers
-from lease_server._storage import SoleLeaseStorage
+from lease_server._storage import Acknowledgements, SoleLeaseStorage
 from rifl._stores.embedded import EmbeddedStore
 from rifl._stores.pending import Pending
 from rifl.core._serving.bounds import Bounds, KeyBounds
@@ -521,6 +521,22 @@ class GroupStore(EmbeddedStore):
         wake_all(come)
         self._settle(attempt, None)
         return None
+
+    def acknowledge(self, client_id: int, acknowledged: Acknowledgements) -> None:
+        """Log what a client's renewal acknowledged, if records go by it.
+
+        They go when the entry is in the log, on every replica; the renewal does not wait for that.
+        """
+        self.held.acknowledge(client_id, *acknowledged)
+        first_incomplete, completed = acknowledged
+        with self._lock:
+            proposals = self._proposals
+            if proposals is None or not self._table.frees(client_id, first_incomplete, completed):
+                return
+            entry = CallsAcknowledged(client_id, first_incomplete, tuple(completed))
+            proposals.event(entry)
+            if proposals.due():
+                self.work.notify_all()
 
     def clients_ended(self, client_ids: Iterable[int]) -> None:
         """Log the removal of clients behind their last operation (invariant 7)."""

@@ -17,7 +17,7 @@ from curp._core.state import GroupState
 from curp._replica.group_store import GroupStore
 from lease_server._errors import StorageUnavailable
 from lease_server._sessions import SessionRow, SessionState, standing_row
-from lease_server._storage import RANDOM_BITS
+from lease_server._storage import RANDOM_BITS, Acknowledgements
 from lease_server._tokens import Secret, rotated
 from rifl._stores.pending import Pending
 from rifl.core._shared.errors import RiflError
@@ -122,6 +122,10 @@ class LogLeaseStorage:
             self._await(self._store.registered(client_id, holder))
         except RiflError as error:
             raise StorageUnavailable(str(error)) from error
+
+    def acknowledge(self, client_id: int, acknowledged: Acknowledgements) -> None:
+        """Have what a client acknowledged logged, if records go by it."""
+        self._store.acknowledge(client_id, acknowledged)
 
     def is_foreign(self, client_id: int) -> bool:
         """Ids outlive every process."""

@@ -6,6 +6,7 @@ from google.protobuf.message import DecodeError
 
 from curp._core.entries import (
     ApplicationVersion,
+    CallsAcknowledged,
     ClientRegistered,
     ClientRemoved,
     Entry,
@@ -37,6 +38,10 @@ def entry_to_bytes(entry: Entry) -> bytes:
         message.client_registered.holder = entry.holder
     elif isinstance(entry, ClientRemoved):
         message.client_removed.client_id = entry.client_id
+    elif isinstance(entry, CallsAcknowledged):
+        told = message.calls_acknowledged
+        told.client_id, told.first_incomplete = entry.client_id, entry.first_incomplete
+        told.completed.extend(packed_ranges(entry.first_incomplete, entry.completed))
     elif isinstance(entry, SessionPut):
         message.session_put.CopyFrom(session_to_message(entry))
     elif isinstance(entry, SessionForgotten):
@@ -78,6 +83,10 @@ def entry_from_bytes(lsn: int, body: bytes) -> Entry:
         return ClientRegistered(registered.client_id, registered.holder)
     if kind == "client_removed":
         return ClientRemoved(message.client_removed.client_id)
+    if kind == "calls_acknowledged":
+        told = message.calls_acknowledged
+        first = told.first_incomplete
+        return CallsAcknowledged(told.client_id, first, ranges(first, told.completed))
     if kind == "session_put":
         return session_from_message(lsn, message.session_put)
     if kind == "session_forgotten":

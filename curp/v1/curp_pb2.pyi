@@ -9,7 +9,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class LogEntry(_message.Message):
-    __slots__ = ("version", "operation", "client_registered", "client_removed", "session_put", "session_forgotten", "ids_reserved", "secrets_put", "leader_started", "application_version", "sessions_rekeyed")
+    __slots__ = ("version", "operation", "client_registered", "client_removed", "session_put", "session_forgotten", "ids_reserved", "secrets_put", "leader_started", "application_version", "sessions_rekeyed", "calls_acknowledged")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     OPERATION_FIELD_NUMBER: _ClassVar[int]
     CLIENT_REGISTERED_FIELD_NUMBER: _ClassVar[int]
@@ -21,6 +21,7 @@ class LogEntry(_message.Message):
     LEADER_STARTED_FIELD_NUMBER: _ClassVar[int]
     APPLICATION_VERSION_FIELD_NUMBER: _ClassVar[int]
     SESSIONS_REKEYED_FIELD_NUMBER: _ClassVar[int]
+    CALLS_ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
     version: int
     operation: Operation
     client_registered: ClientRegistered
@@ -32,7 +33,8 @@ class LogEntry(_message.Message):
     leader_started: LeaderStarted
     application_version: ApplicationVersion
     sessions_rekeyed: SessionsRekeyed
-    def __init__(self, version: _Optional[int] = ..., operation: _Optional[_Union[Operation, _Mapping]] = ..., client_registered: _Optional[_Union[ClientRegistered, _Mapping]] = ..., client_removed: _Optional[_Union[ClientRemoved, _Mapping]] = ..., session_put: _Optional[_Union[SessionPut, _Mapping]] = ..., session_forgotten: _Optional[_Union[SessionForgotten, _Mapping]] = ..., ids_reserved: _Optional[_Union[IdsReserved, _Mapping]] = ..., secrets_put: _Optional[_Union[SecretsPut, _Mapping]] = ..., leader_started: _Optional[_Union[LeaderStarted, _Mapping]] = ..., application_version: _Optional[_Union[ApplicationVersion, _Mapping]] = ..., sessions_rekeyed: _Optional[_Union[SessionsRekeyed, _Mapping]] = ...) -> None: ...
+    calls_acknowledged: CallsAcknowledged
+    def __init__(self, version: _Optional[int] = ..., operation: _Optional[_Union[Operation, _Mapping]] = ..., client_registered: _Optional[_Union[ClientRegistered, _Mapping]] = ..., client_removed: _Optional[_Union[ClientRemoved, _Mapping]] = ..., session_put: _Optional[_Union[SessionPut, _Mapping]] = ..., session_forgotten: _Optional[_Union[SessionForgotten, _Mapping]] = ..., ids_reserved: _Optional[_Union[IdsReserved, _Mapping]] = ..., secrets_put: _Optional[_Union[SecretsPut, _Mapping]] = ..., leader_started: _Optional[_Union[LeaderStarted, _Mapping]] = ..., application_version: _Optional[_Union[ApplicationVersion, _Mapping]] = ..., sessions_rekeyed: _Optional[_Union[SessionsRekeyed, _Mapping]] = ..., calls_acknowledged: _Optional[_Union[CallsAcknowledged, _Mapping]] = ...) -> None: ...
 
 class Operation(_message.Message):
     __slots__ = ("client_id", "seq", "key", "first_incomplete", "completed", "time_us", "seed", "method", "request", "answer", "conflict_keys", "fingerprint", "peer", "refusal", "application_version", "set_aside")
@@ -103,6 +105,16 @@ class ClientRemoved(_message.Message):
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     client_id: int
     def __init__(self, client_id: _Optional[int] = ...) -> None: ...
+
+class CallsAcknowledged(_message.Message):
+    __slots__ = ("client_id", "first_incomplete", "completed")
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    FIRST_INCOMPLETE_FIELD_NUMBER: _ClassVar[int]
+    COMPLETED_FIELD_NUMBER: _ClassVar[int]
+    client_id: int
+    first_incomplete: int
+    completed: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, client_id: _Optional[int] = ..., first_incomplete: _Optional[int] = ..., completed: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class SessionPut(_message.Message):
     __slots__ = ("client_id", "peer", "name", "state", "retention_s", "ended_at", "secret", "source")

@@ -43,16 +43,20 @@ class GrantReply(_message.Message):
     def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., term_ms: _Optional[int] = ..., heartbeat: _Optional[_Union[Heartbeat, str]] = ..., deduplicated: _Optional[_Iterable[str]] = ..., not_deduplicated: _Optional[_Iterable[str]] = ..., window: _Optional[int] = ..., path: _Optional[str] = ..., store: _Optional[int] = ...) -> None: ...
 
 class RenewRequest(_message.Message):
-    __slots__ = ("client_id", "token", "store", "also")
+    __slots__ = ("client_id", "token", "store", "also", "first_incomplete", "completed")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     STORE_FIELD_NUMBER: _ClassVar[int]
     ALSO_FIELD_NUMBER: _ClassVar[int]
+    FIRST_INCOMPLETE_FIELD_NUMBER: _ClassVar[int]
+    COMPLETED_FIELD_NUMBER: _ClassVar[int]
     client_id: int
     token: bytes
     store: int
     also: _containers.RepeatedCompositeFieldContainer[RenewRequest]
-    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., store: _Optional[int] = ..., also: _Optional[_Iterable[_Union[RenewRequest, _Mapping]]] = ...) -> None: ...
+    first_incomplete: int
+    completed: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, client_id: _Optional[int] = ..., token: _Optional[bytes] = ..., store: _Optional[int] = ..., also: _Optional[_Iterable[_Union[RenewRequest, _Mapping]]] = ..., first_incomplete: _Optional[int] = ..., completed: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class RenewReply(_message.Message):
     __slots__ = ("client_id", "term_ms", "token", "refused", "also")

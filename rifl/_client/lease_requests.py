@@ -16,17 +16,20 @@ from lease_server.v1 import lease_server_pb2 as pb
 from rifl._client.answers import FinalStatus
 from rifl._client.errors import Status, call_error
 from rifl._client.session_secret import shown
-from rifl._client.shared_renewals import Companion, settle
+from rifl._client.shared_renewals import Companion, Renewing, settle
 from rifl._client.state import ClientState
 from rifl._grpc.codes import SENT_SINGLY
 from rifl.core._calling.answer import AttemptAnswer
 from rifl.core._calling.client_lease import ClientLease
 from rifl.core._calling.client_session import LeaseStep
 from rifl.core._calling.silence import SilenceCheck
+from rifl.core._shared.call import MAX_RANGES, pairs_from_ranges
 from rifl.core._shared.errors import NotDeduplicated
 
 # One request of the lease server's; a failed one is repeated.
 LEASE_TIMEOUT_S = 5.0
+# Of all leases that one request renews: a server counts the numbers before it parses them.
+_RANGES_AT_ONCE = 1024
 # What a request ends with that got no answer in its time.
 _NO_ANSWER = (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 REPLIES: dict[str, Any] = {
@@ -68,12 +71,16 @@ def next_request(state: ClientState) -> LeaseRequest | float | None:
             with state.lock:
                 state.session.asking(lease, now + timeout_s)
             companions = state.renewals.companions(state, lease, now, now + timeout_s)
-        message: Any = _renewal(lease)
-        message.also.extend(_renewal(companion.lease) for companion in companions)
+        ranges = min(MAX_RANGES, _RANGES_AT_ONCE // (1 + len(companions)))
+        message: Any = _renewal(state, lease, now, ranges)
+        message.also.extend(
+            _renewal(companion.state(), companion.lease, now, ranges) for companion in companions
+        )
         return LeaseRequest("Renew", message, timeout_s, now, lease, lease.streams, companions)
     if step is LeaseStep.PROBE and lease is not None and state.watch is not None:
         timeout_s = min(state.watch.silence_s, lease.term_s / 3)
-        return LeaseRequest("Renew", _renewal(lease), timeout_s, now, lease, probes=True)
+        message = _renewal(state, lease, now, MAX_RANGES)
+        return LeaseRequest("Renew", message, timeout_s, now, lease, probes=True)
     if step in (LeaseStep.RENEW, LeaseStep.PROBE):
         # Lost in between.
         return now
@@ -157,8 +164,18 @@ def broken(state: ClientState, request: LeaseRequest, error: Exception) -> None:
     failed(state, request, FinalStatus(grpc.StatusCode.UNKNOWN, text))
 
 
-def _renewal(lease: ClientLease) -> pb.RenewRequest:
-    return pb.RenewRequest(client_id=lease.client_id, token=lease.token, store=lease.store)
+def _renewal(
+    state: Renewing | None, lease: ClientLease, now: float, ranges: int
+) -> pb.RenewRequest:
+    """Build the renewal of one lease; ``state``: its client's, None if that is gone."""
+    message = pb.RenewRequest(client_id=lease.client_id, token=lease.token, store=lease.store)
+    if state is not None:
+        with state.lock:
+            first, completed = state.session.renewal_acknowledges(lease, now, ranges)
+        if first > 1 or completed:
+            message.first_incomplete = first
+            message.completed.extend(pairs_from_ranges(first, completed))
+    return message
 
 
 class LeaseWaiter:

@@ -6,7 +6,7 @@ so that garbage gets a typed error instead of gRPC's INTERNAL.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -15,11 +15,13 @@ from google.protobuf.message import DecodeError, Message
 from _rifl_ground.parsing import parse
 from lease_server._authority import Authority, Beat
 from lease_server._sessions import SessionsFrom
+from lease_server._storage import NOTHING, Acknowledgements
 from lease_server.v1 import lease_server_pb2 as pb
 from rifl._grpc.audit import CallerAudit
 from rifl._leases.openers import SessionOpeners
+from rifl.core._shared.call import ranges_from_pairs
 from rifl.core._shared.errors import BadHeader, RiflError
-from rifl.core._shared.identity import ALSO_AT_MOST, DEFAULT_WINDOW
+from rifl.core._shared.identity import ALSO_AT_MOST, DEFAULT_WINDOW, MAX_SEQ
 from rifl.core._shared.reasons import LOST_REASONS
 
 # Refusals that a heartbeat stream answers with and goes on. Others end it with their status,
@@ -112,20 +114,30 @@ class LeaseRequests:
         if request.also:
             return self._renew_all(request, peer, whence)
         self._authority.check_store(request.client_id, request.store)
-        token = self._authority.heartbeat(request.client_id, request.token, peer)
+        acknowledged = _acknowledged(request)
+        token = self._authority.heartbeat(request.client_id, request.token, peer, acknowledged)
         return self._renewed(request.client_id, token)
 
     def _renew_all(self, request: pb.RenewRequest, peer: bytes, whence: Whence) -> pb.RenewReply:
         # Each with its own verdict, the first one's too. What is beyond the bound, or was not
         # reached before the storage was lost, is not answered: its client asks again.
-        asked = [request, *request.also[:ALSO_AT_MOST]]
-        beats = [Beat(each.client_id, each.token, each.store) for each in asked]
-        replies = [
-            self._refused(beat.client_id, answer, whence)
-            if isinstance(answer, RiflError)
-            else self._renewed(beat.client_id, answer)
-            for beat, answer in zip(beats, self._authority.heartbeats(beats, peer), strict=False)
+        asked = [(each, _told(each)) for each in (request, *request.also[:ALSO_AT_MOST])]
+        beats = [
+            Beat(each.client_id, each.token, each.store, told)
+            for each, told in asked
+            if isinstance(told, Acknowledgements)
         ]
+        answers: Iterator[bytes | RiflError] = iter(self._authority.heartbeats(beats, peer))
+        replies: list[pb.RenewReply] = []
+        for each, told in asked:
+            answer = next(answers, None) if isinstance(told, Acknowledgements) else told
+            if answer is None:
+                break
+            replies.append(
+                self._refused(each.client_id, answer, whence)
+                if isinstance(answer, RiflError)
+                else self._renewed(each.client_id, answer)
+            )
         replies[0].also.extend(replies[1:])
         return replies[0]
 
@@ -209,6 +221,23 @@ def _parse(kind: type[_M], raw: bytes) -> _M:
         return parse(kind, raw)
     except DecodeError as error:
         raise BadHeader(f"not a {kind.__name__}") from error
+
+
+def _told(request: pb.RenewRequest) -> Acknowledgements | BadHeader:
+    try:
+        return _acknowledged(request)
+    except BadHeader as error:
+        return error
+
+
+def _acknowledged(request: pb.RenewRequest) -> Acknowledgements:
+    first_incomplete = request.first_incomplete or 1
+    if first_incomplete > MAX_SEQ:
+        raise BadHeader(f"first incomplete {first_incomplete} is not in 1..2^63-1")
+    completed = ranges_from_pairs(first_incomplete, request.completed)
+    if first_incomplete == 1 and not completed:
+        return NOTHING
+    return Acknowledgements(first_incomplete, completed)
 
 
 def _ms(seconds: float) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 from _rifl_ground.log import get_logger
 from _rifl_ground.owned_lock import OneByOne
+from lease_server._storage import Acknowledgements
 from rifl._stores.forks import belongs_here
 from rifl._stores.held_answers import HeldAnswers
 from rifl._stores.rows import ConditionalRows
@@ -209,6 +210,12 @@ class EmbeddedStore:
         """No longer wait."""
         with self._lock:
             attempt.waiters = [other for other in attempt.waiters if other != wake]
+
+    def acknowledge(self, client_id: int, acknowledged: Acknowledgements) -> None:
+        """Forget what a client acknowledged with a renewal; see ``SoleLeaseStorage``."""
+        self.held.acknowledge(client_id, *acknowledged)
+        with self._lock:
+            self._table.acknowledge(client_id, *acknowledged)
 
     def clients_ended(self, client_ids: Iterable[int]) -> None:
         """Forget clients whose leases or sessions have ended, with their records."""

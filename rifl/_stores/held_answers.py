@@ -62,9 +62,9 @@ class _OfSource:
 class HeldAnswers:
     """Counts, in this process and since it started, large answers that are kept.
 
-    A client's count for the holder of its lease, and go when its header acknowledges them, or
-    when it is dropped. A source's go with their retention. Thread-safe; nothing is counted, and
-    no lock is taken, while all answers of sequenced calls are small.
+    A client's count for the holder of its lease, and go when its header, or a renewal, acknowledges
+    them, or when it is dropped. A source's go with their retention. Thread-safe; nothing is
+    counted, and no lock is taken, while all answers of sequenced calls are small.
 
     A call whose method has no large answer that is counted adds none, as far as is known: it is
     bounded by what its own client and caller have, and not by what others have.
@@ -173,6 +173,15 @@ class HeldAnswers:
             held.answers[call.seq] = _Answer(size, call.method)  # type: ignore[index]
             self._of_method[call.method] += 1
             self._add(held, size)
+
+    def acknowledge(self, client_id: int, first: int, ranges: Sequence[tuple[int, int]]) -> None:
+        """Note what a client acknowledged with a renewal: below a seq, and ranges above it."""
+        if not self.active:
+            return
+        with self._lock:
+            held = self._clients.get(client_id)
+            if held is not None:
+                self._acknowledge(client_id, held, first, ranges)
 
     def acknowledged(self, call: Call) -> tuple[int, Sequence[tuple[int, int]]]:
         """Return what the call's header acknowledges: below a seq, and ranges above it."""

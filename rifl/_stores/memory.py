@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from lease_server._storage import MemoryLeaseStorage, SoleLeaseStorage
+from lease_server._storage import Acknowledgements, MemoryLeaseStorage, SoleLeaseStorage
 from rifl._stores.embedded import EmbeddedStore
 from rifl._stores.pending import Pending
 from rifl._stores.rows import Move, RowCall, SoleProcess
@@ -22,9 +22,10 @@ class MemoryStore(EmbeddedStore):
     is refused, never run again silently.
     """
 
-    def __init__(self, leases: SoleLeaseStorage | None = None) -> None:
+    def __init__(self, token_bytes: Callable[[int], bytes] = secrets.token_bytes) -> None:
+        """``token_bytes``: random ones."""
         super().__init__()
-        self.leases: SoleLeaseStorage = leases or MemoryLeaseStorage()
+        self.leases: SoleLeaseStorage = MemoryLeases(self, token_bytes)
         self.rows = MemoryRows(self)
 
     def start_all(self, attempts: Sequence[Attempt]) -> list[None]:
@@ -37,6 +38,18 @@ class MemoryStore(EmbeddedStore):
         """Keep the records."""
         self._settle_all(attempts, records)
         return [None] * len(attempts)
+
+
+class MemoryLeases(MemoryLeaseStorage):
+    """The storage of leases of a store in memory."""
+
+    def __init__(self, store: EmbeddedStore, token_bytes: Callable[[int], bytes]) -> None:
+        super().__init__(token_bytes)
+        self._store = store
+
+    def acknowledge(self, client_id: int, acknowledged: Acknowledgements) -> None:
+        """Have the store forget answers."""
+        self._store.acknowledge(client_id, acknowledged)
 
 
 class MemoryRows(SoleProcess):

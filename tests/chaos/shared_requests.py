@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from lease_server._holders import LeaseBounds
 from lease_server._sessions import SessionPolicy, SessionRow, SessionState
+from lease_server._storage import Acknowledgements
 from rifl._stores.shared.requests import (
     Abandon,
     Claim,
@@ -24,6 +25,7 @@ from rifl._stores.shared.requests import (
 )
 from rifl.core._serving.policy import Kind
 from rifl.core._shared.call import Call
+from rifl.core._shared.completed_set import CompletedSet
 from rifl.core._shared.errors import RiflError
 from tests.chaos.shared_stores import OWNERS, Subject
 
@@ -258,13 +260,29 @@ class Sequence:
         )
 
     def _lease(self, client_id: int) -> Step:
-        what = self.random.choice(("renew", "release", "renew"))
-        return Step(f"{what} {client_id}", lambda subject: getattr(subject.leases, what)(client_id))
+        random = self.random
+        if random.random() < 0.3:
+            return Step(f"release {client_id}", lambda subject: subject.leases.release(client_id))
+        told = Acknowledgements()
+        if random.random() < 0.7:
+            first = random.randint(1, 6)
+            low = first + random.randint(1, 3)
+            ranges = [(low, low + random.randint(0, 1))] if random.random() < 0.5 else []
+            told = Acknowledgements(first, ranges)
+        return Step(
+            f"renew {client_id}, {told}", lambda subject: subject.leases.renew(client_id, told)
+        )
 
     def _look(self, client_id: int) -> Step:
         def take(subject: Subject) -> Any:
             seen = subject.backends["a"].ask(LookAtClient(client_id))
-            return None if seen is None else (seen.first_incomplete, list(seen.completed))
+            if seen is None:
+                return None
+            # A range that first incomplete has come to may be told with it, or beside it.
+            acknowledged = CompletedSet(seen.first_incomplete)
+            for first, last in seen.completed:
+                acknowledged.add(first, last)
+            return acknowledged.first_incomplete, acknowledged.ranges()
 
         return Step(f"look at {client_id}", take)
 

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 import lease_server
 import rifl
+from lease_server import Acknowledgements
 from lease_server._authority import Beat
 from rifl._client.answers import FinalStatus
 from rifl._client.grpc_channels import likeness
@@ -38,6 +39,9 @@ from rifl._leases.requests import GrantTerms, LeaseRequests
 from rifl._leases.service import status_of
 from rifl.core._calling import client_session
 from rifl.core._calling.client_session import LeaseStep
+from rifl.core._calling.issued_call import IssuedCall
+from rifl.core._serving.result_tracker import ResultTracker
+from rifl.core._shared.call import ranges_from_pairs
 from rifl.core._shared.errors import RiflError
 from rifl.core._shared.identity import ALSO_AT_MOST
 from tests.client.conftest import FAST, Caller, Connect
@@ -150,6 +154,99 @@ def test_one_request_renews_all_that_are_due_soon() -> None:
         assert world.authority.alive(lease.client_id)
         assert next_request(client) == world.clock.now + TERM_S / 3
     assert third.looked == 0
+
+
+def _told(message: Any) -> tuple[int, list[tuple[int, int]]]:
+    """Return what a renewal acknowledges."""
+    first = message.first_incomplete or 1
+    return first, ranges_from_pairs(first, message.completed)
+
+
+def _issued(client: Client, now: float) -> IssuedCall:
+    call = client.session.begin((1, 2), now)
+    assert call is not None
+    return call
+
+
+def test_a_renewal_acknowledges_what_a_header_would() -> None:
+    """Not what is incomplete, lingers or is unresolved, until their time is over (§4, §5)."""
+    world = World(1)
+    (client,) = world.clients
+    session, now = client.session, world.clock.now
+    calls = [_issued(client, now) for _ in range(9)]
+    for call in (calls[0], calls[3], calls[4], calls[8]):
+        session.complete(call)
+    session.abandon(calls[5], now)
+    world.clock.now += TERM_S / 3
+    session.linger(calls[6], world.clock.now - 2)
+    session.linger(calls[1], world.clock.now)
+    told = _told(world.due(client, most=0).message)
+    assert told == (2, [(4, 5), (7, 7), (9, 9)])
+    headed = _issued(client, world.clock.now)
+    session.next_attempt(headed)
+    assert told == (headed.first_incomplete, headed.completed)
+    # The client makes no call any more: their time ends all the same.
+    session.complete(headed)
+    for call in (calls[2], calls[7]):
+        session.complete(call)
+    world.clock.now += TERM_S / 3
+    assert _told(world.due(client, most=0).message) == (6, [(7, 10)])
+    world.clock.now += TERM_S / 3
+    assert _told(world.due(client, most=0).message) == (11, [])
+    assert session.idle
+
+
+def test_a_client_without_answers_and_a_session_acknowledge_nothing() -> None:
+    """Keys are freed otherwise, and nothing is said of what is not (§4, §5)."""
+    world = World(1)
+    (client,) = world.clients
+    world.clock.now += TERM_S / 3
+    assert _told(world.due(client, most=0).message) == (1, [])
+    assert client.session.lease is not None
+    client.session.complete(_issued(client, world.clock.now))
+    assert client.session.renewal_acknowledges(client.session.lease, 0.0, 64) == (2, [])
+    client.session.named = True
+    assert client.session.renewal_acknowledges(client.session.lease, 0.0, 64) == (1, [])
+
+
+def test_each_lease_of_a_renewal_acknowledges_its_own() -> None:
+    """And the server applies each to its own client (§5)."""
+    world = World()
+    told: dict[int, Acknowledgements] = {}
+    world.storage.acknowledge = told.__setitem__  # type: ignore[method-assign,assignment]
+    for count, client in enumerate(world.clients):
+        for call in [_issued(client, world.clock.now) for _ in range(count)]:
+            client.session.complete(call)
+    world.clock.now += TERM_S / 3
+    request = world.due(world.clients[0])
+    world.answer(world.clients[0], request)
+    first, second, third = (client.client_id for client in world.clients)
+    assert told == {second: Acknowledgements(2, []), third: Acknowledgements(3, [])}
+    assert first not in told
+
+
+def test_many_ranges_of_many_leases_are_told_in_turn() -> None:
+    """A request stays below what a server takes; each lease has an equal part (§4, §9)."""
+    world = World(ALSO_AT_MOST + 1)
+    trackers: dict[int, ResultTracker] = {}
+
+    def acknowledge(client_id: int, told: Acknowledgements) -> None:
+        trackers[client_id].acknowledge(*told)
+
+    world.storage.acknowledge = acknowledge  # type: ignore[method-assign]
+    for client in world.clients:
+        trackers[client.client_id] = ResultTracker()
+        for call in [_issued(client, world.clock.now) for _ in range(24)][1::2]:
+            client.session.complete(call)
+    for _ in range(4):
+        world.clock.now += TERM_S / 3
+        request = world.due(world.clients[0])
+        assert len(request.companions) == ALSO_AT_MOST
+        world.answer(world.clients[0], request)
+    assert all(
+        tracker.completed_ranges() == [(seq, seq) for seq in range(2, 25, 2)]
+        for tracker in trackers.values()
+    )
 
 
 def test_channels_go_on_together_though_each_is_early_by_chance() -> None:

@@ -144,6 +144,9 @@ def _lease() -> list[dict[str, Any]]:
             client_id=7, token=_TOKEN, store=_STORE,
             also=[lease_pb.RenewRequest(client_id=9, token=_TOKEN, store=_STORE)],
         ),
+        lease_pb.RenewRequest(
+            client_id=7, token=_TOKEN, store=_STORE, first_incomplete=5, completed=[2, 3, 1, 1]
+        ),
         lease_pb.RenewReply(
             client_id=7, term_ms=60_000,
             also=[lease_pb.RenewReply(client_id=9, refused="LEASE_EXPIRED")],

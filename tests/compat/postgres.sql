@@ -1043,8 +1043,12 @@ BEGIN
     RETURN 'free';
 END $$;
 
--- Give a lease, or a session's retention, its full length again; how the id stands.
-CREATE OR REPLACE FUNCTION rifl.renew_1(p_client bigint) RETURNS text LANGUAGE plpgsql AS $$
+-- Give a lease, or a session's retention, its full length again; how the id stands. What a client
+-- acknowledges is applied in this one transaction, unless a call of it does so just now: the next
+-- renewal, or call, says it again.
+CREATE OR REPLACE FUNCTION rifl.renew_1(
+    p_client bigint, p_first bigint, p_acks int8multirange
+) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     client rifl.clients;
 BEGIN
@@ -1052,6 +1056,11 @@ BEGIN
     SELECT * INTO client FROM rifl.clients WHERE client_id = p_client FOR KEY SHARE;
     IF NOT FOUND OR client.state = 'over' THEN RETURN 'unknown'; END IF;
     IF client.state = 'closed' THEN RETURN 'closed'; END IF;
+    IF client.state = 'open'
+       AND (p_first > client.first_incomplete OR NOT p_acks <@ client.acknowledged)
+       AND rifl.acknowledge_1(p_client, p_first, p_acks, false) THEN
+        RETURN 'alive';
+    END IF;
     IF client.due < clock_timestamp() + client.term THEN
         UPDATE rifl.clients SET due = clock_timestamp() + 1.25 * term
         WHERE client_id = p_client;
@@ -1118,31 +1127,38 @@ BEGIN
 END $$;
 
 -- Whether a secret, or the lack of one, opens a name and the series that it is in: closing a
--- number closes others, so all sessions of a series have the same. A name that was never seen
--- is anybody's.
-CREATE OR REPLACE FUNCTION rifl.opens_1(p_peer bytea, p_name text, p_secret bytea)
-RETURNS boolean LANGUAGE sql STABLE AS $$
-    WITH owners AS (
+-- number closes others, so all sessions of a series have the same: p_secret from now on, if one
+-- of p_older opens them. A name that was never seen is anybody's.
+CREATE OR REPLACE FUNCTION rifl.opens_1(
+    p_peer bytea, p_name text, p_secret bytea, p_older bytea[]
+) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    owners bytea[] := ARRAY(
         (SELECT secret FROM rifl.sessions WHERE peer = p_peer AND name = p_name)
         UNION ALL
         (SELECT secret FROM rifl.sessions
          WHERE peer = p_peer AND rifl.series_1(name) = rifl.series_1(p_name)
          LIMIT 1)
-    )
-    SELECT NOT EXISTS (SELECT FROM owners WHERE secret <> p_secret)
-$$;
+    );
+BEGIN
+    IF NOT owners <@ (p_older || p_secret) THEN RETURN false; END IF;
+    IF NOT owners <@ ARRAY[p_secret] THEN
+        UPDATE rifl.sessions SET secret = p_secret
+        WHERE peer = p_peer
+          AND (name = p_name OR rifl.series_1(name) = rifl.series_1(p_name));
+    END IF;
+    RETURN true;
+END $$;
 
 -- Close a session for ever, a numbered one with all below it; the ids that were open.
 -- One null where the secret does not open it.
 CREATE OR REPLACE FUNCTION rifl.close_session_1(
-    p_peer bytea, p_name text, p_unix_s double precision, p_secret bytea
+    p_peer bytea, p_name text, p_unix_s double precision, p_secret bytea, p_older bytea[]
 ) RETURNS SETOF bigint LANGUAGE plpgsql AS $$
 BEGIN
-    IF rifl.series_1(p_name) IS NOT NULL THEN
-        -- Against openers of lower numbers.
-        LOCK TABLE rifl.sessions IN SHARE ROW EXCLUSIVE MODE;
-    END IF;
-    IF NOT rifl.opens_1(p_peer, p_name, p_secret) THEN
+    -- Against openers of lower numbers, and of other secrets.
+    LOCK TABLE rifl.sessions IN SHARE ROW EXCLUSIVE MODE;
+    IF NOT rifl.opens_1(p_peer, p_name, p_secret, p_older) THEN
         RETURN NEXT NULL::bigint; RETURN;
     END IF;
     IF NOT EXISTS (SELECT FROM rifl.sessions WHERE peer = p_peer AND name = p_name) THEN
@@ -1191,7 +1207,7 @@ CREATE OR REPLACE FUNCTION rifl.put_session_1(
     p_changed double precision, p_opening boolean, p_max_names bigint, p_max_open bigint,
     p_max_open_of_all bigint, p_max_names_of_peer bigint, p_secret bytea,
     p_unused_s double precision, p_source text, p_max_open_from bigint,
-    p_max_names_from bigint, OUT result text, OUT standing bigint
+    p_max_names_from bigint, p_older bytea[], OUT result text, OUT standing bigint
 ) LANGUAGE plpgsql AS $$
 DECLARE
     known rifl.sessions;
@@ -1199,7 +1215,7 @@ DECLARE
 BEGIN
     -- One at a time: names are unique, and bounded in number.
     LOCK TABLE rifl.sessions IN SHARE ROW EXCLUSIVE MODE;
-    IF p_opening AND NOT rifl.opens_1(p_peer, p_name, p_secret) THEN
+    IF p_opening AND NOT rifl.opens_1(p_peer, p_name, p_secret, p_older) THEN
         result := 'not-yours'; RETURN;
     END IF;
     SELECT * INTO known FROM rifl.sessions WHERE peer = p_peer AND name = p_name;
@@ -1261,7 +1277,7 @@ BEGIN
             WHERE client_id = known.client_id AND clients.state = 'session'
               AND full_term IS NULL;
         END IF;
-        IF known.state = 'open' AND rifl.renew_1(known.client_id) <> 'session' THEN
+        IF known.state = 'open' AND rifl.renew_1(known.client_id, 1, '{}') <> 'session' THEN
             -- Its retention ended, and a call of it still runs.
             result := 'over';
         END IF;
@@ -1357,6 +1373,21 @@ BEGIN
     END LOOP;
     PERFORM rifl.forget_unknown_1(interval '604800 s', 10000);
     RETURN expired;
+END $$;
+
+-- Whom a client's lease counts for, and what it has acknowledged; ranges end before o_ends.
+CREATE OR REPLACE FUNCTION rifl.look_at_client_1(
+    p_store text, p_client bigint, OUT o_found text, OUT o_holder bytea, OUT o_first bigint,
+    OUT o_lows bigint[], OUT o_ends bigint[]
+) LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF NOT rifl.same_store_1(p_store) THEN o_found := 'backwards'; RETURN; END IF;
+    SELECT 'there', holder, first_incomplete,
+        ARRAY(SELECT lower(acks) FROM unnest(acknowledged) AS acks ORDER BY 1),
+        ARRAY(SELECT upper(acks) FROM unnest(acknowledged) AS acks ORDER BY lower(acks))
+    INTO o_found, o_holder, o_first, o_lows, o_ends
+    FROM rifl.clients WHERE client_id = p_client;
+    IF NOT FOUND THEN o_found := 'gone'; END IF;
 END $$;
 
 -- The server that is written, and on which of its histories: a promotion and a recovery to a
@@ -1500,40 +1531,40 @@ BEGIN
 END $$;
 
 
-INSERT INTO rifl.meta VALUES ('functions', '2')
+INSERT INTO rifl.meta VALUES ('functions', '1')
 ON CONFLICT (name) DO UPDATE SET value = excluded.value;
 
 DELETE FROM rifl.meta;
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('layout', '1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
-VALUES ('store', '2fe281f5-47ca-4aa0-bbe1-38f2d869ac0f');
+VALUES ('store', 'e15d4ad1-e209-495c-b376-1cfd8606874f');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
-VALUES ('functions', '2');
+VALUES ('functions', '1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
-VALUES ('history', '8515057788121866593/1');
+VALUES ('history', '9128415915473229031/1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('ids', '1025');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('copied', 'false');
 DELETE FROM rifl.clients;
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term, holder) OVERRIDING SYSTEM VALUE
-VALUES ('1', 'open', '4', '{[5,6)}', '00:01:00', '2026-11-29 09:43:22.710467+00', NULL, E'\\x31302e302e302e37');
+VALUES ('1', 'open', '4', '{[5,6)}', '00:01:00', '2026-11-29 16:31:21.123276+00', NULL, E'\\x31302e302e302e37');
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term, holder) OVERRIDING SYSTEM VALUE
-VALUES ('1025', 'session', '1', '{}', '876000:00:00', '2151-10-30 09:42:07.888504+00', NULL, E'\\x');
+VALUES ('1025', 'session', '1', '{}', '876000:00:00', '2151-10-30 16:30:06.645454+00', NULL, E'\\x');
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term, holder) OVERRIDING SYSTEM VALUE
 VALUES ('-2828849456074851408', 'namespace', '1', '{}', '00:00:00', NULL, NULL, E'\\x');
 DELETE FROM rifl.calls;
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '4', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '63d08a675f756a61f43aa29229dcf544', '1efedc2de3226e69', '{}', NULL, '2026-11-29 09:42:07.845304+00', NULL, NULL, NULL);
+VALUES ('1', '4', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '40b0976875bec45f713b11b0a1b704e7', '566ce26e0a5ded4c', '{}', NULL, '2026-11-29 16:30:06.549111+00', NULL, NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '6', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '7aaf6a7309600741efaae8a3b71e9859', '1efedc2de3226e69', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-29 09:42:07.860054+00', '2026-11-29 09:42:07.868243+00', NULL, NULL);
+VALUES ('1', '6', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'ad8e57f28d936e63f3ade44c24b49972', '566ce26e0a5ded4c', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-29 16:30:06.604039+00', '2026-11-29 16:30:06.618016+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '7', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'idempotent', '91c89e815cd7d104d109430fa065c570', '1efedc2de3226e69', '{}', E'\\x080912106e6f7420656e6f756768206d6f6e65793001', '2026-11-29 09:42:07.872399+00', '2026-11-29 09:42:07.873122+00', NULL, NULL);
+VALUES ('1', '7', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'idempotent', '8f34ff9f85666707b3960729ec92d025', '566ce26e0a5ded4c', '{}', E'\\x080912106e6f7420656e6f756768206d6f6e65793001', '2026-11-29 16:30:06.632936+00', '2026-11-29 16:30:06.637255+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1025', '0', E'\\x6f726465722d3137', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'af6dbfcfd8f5878bd7500a865f99dba5', '1efedc2de3226e69', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-29 09:42:07.889259+00', '2026-11-29 09:42:07.904109+00', NULL, NULL);
+VALUES ('1025', '0', E'\\x6f726465722d3137', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '5176fba50acbc38b89b339f05d31b99f', '566ce26e0a5ded4c', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-29 16:30:06.646121+00', '2026-11-29 16:30:06.669009+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('-2828849456074851408', '0', E'\\x696e766f6963652d31', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'ce450f551a78b3aa08e33efacdae938e', '1efedc2de3226e69', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-29 09:42:07.909143+00', '2026-11-29 09:42:07.910562+00', '876000:00:00', '2126-11-05 09:42:09.498007+00');
+VALUES ('-2828849456074851408', '0', E'\\x696e766f6963652d31', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '4c243bebd3b6e44fb642013226c2c6a9', '566ce26e0a5ded4c', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-29 16:30:06.683307+00', '2026-11-29 16:30:06.690402+00', '876000:00:00', '2126-11-05 16:30:08.358779+00');
 DELETE FROM rifl.key_counts;
 INSERT INTO rifl.key_counts (client_id, shard, keys, bytes) OVERRIDING SYSTEM VALUE
 VALUES ('1025', '2', '1', '53');
@@ -1545,10 +1576,10 @@ VALUES ('1025', E'\\x', 'orders', 'open', '3153600000', '1700000000', E'\\x', ''
 DELETE FROM rifl.replicas;
 DELETE FROM rifl.secrets;
 INSERT INTO rifl.secrets (position, key_id, value) OVERRIDING SYSTEM VALUE
-VALUES ('1', '0', E'\\xa858b74d4b93d891e79e4b13e647fb26bd7f21b694793c4b8e46147f946803c0');
+VALUES ('1', '0', E'\\xfa2045890b841967bfd99edc12eea07f0c44c59476da2285fcf32123ecfa5501');
 DELETE FROM rifl.age;
 INSERT INTO rifl.age (single, lived, sweeper, reading) OVERRIDING SYSTEM VALUE
-VALUES ('true', '2026-11-29 09:42:07.732467+00', '1efedc2de3226e69', '2308.916107386');
+VALUES ('true', '2026-11-29 16:30:06.425772+00', '566ce26e0a5ded4c', '26787.696638113');
 DELETE FROM rifl.unknown;
 DELETE FROM rifl.losses;
 DELETE FROM rifl.rows;

@@ -57,6 +57,9 @@ class Side:
             self.running[client_id, seq] = decision.attempt
         return decision.verdict, decision.record, decision.verified
 
+    def renew(self, client_id: int, first: int, ranges: Any) -> None:
+        self.table.acknowledge(client_id, first, ranges)
+
     def settle(self, client_id: int, seq: int, record: CompletionRecord | None) -> Any:
         attempt = self.running.pop((client_id, seq), None)
         if attempt is None:
@@ -75,6 +78,7 @@ STEP = st.one_of(
         st.sampled_from([b"f", b"g"]),
     ),
     st.tuples(st.just("settle"), st.integers(1, 2), SEQ, st.sampled_from([None, *RECORDS])),
+    st.tuples(st.just("renew"), st.integers(1, 2), SEQ, st.lists(SEQ, max_size=3)),
     st.tuples(st.just("drop"), st.integers(1, 2)),
     st.tuples(st.just("rest")),
 )
@@ -103,6 +107,11 @@ def test_a_client_that_rested_is_decided_about_as_if_it_had_not(
                 side.call(client_id, seq, first, ranges, payload) for side in (rested, other)
             ]
             assert answers[0] == answers[1]
+        elif step[0] == "renew":
+            _, client_id, first, far = step
+            ranges = [(at, at) for at in sorted({*far}) if at > first]
+            for side in (rested, other):
+                side.renew(client_id, first, ranges)
         elif step[0] == "settle":
             assert rested.settle(*step[1:]) == other.settle(*step[1:])
         else:

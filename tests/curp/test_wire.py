@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from _rifl_ground.refusals import Outcome
 from curp._core.entries import (
     ApplicationVersion,
+    CallsAcknowledged,
     ClientRegistered,
     ClientRemoved,
     IdsReserved,
@@ -58,6 +59,8 @@ _ENTRIES: list[Any] = [
     ClientRegistered(7),
     ClientRegistered(8, b"10.0.0.7"),
     ClientRemoved(7),
+    CallsAcknowledged(7, 1),
+    CallsAcknowledged(2**63 - 1, 5, ((7, 9), (11, 2**63 - 1))),
     SessionPut(9, "nightly", b"", "expired", 60.5, 1.25, b"verifier", "10.0.0.7"),
     SessionForgotten(9),
     SessionsRekeyed((9, 2**63 - 1), b"verifier"),

@@ -172,6 +172,13 @@ class RawClient:
         request = lease_server_pb2.RenewRequest(client_id=client_id, token=token, store=store)
         return self.call(f"{_LEASES}/Renew", request.SerializeToString(), bare=True)
 
+    def acknowledge(self, first: int, completed: Sequence[int] = ()) -> Reply:
+        """Send a heartbeat that says what this client no longer wants."""
+        request = lease_server_pb2.RenewRequest(
+            client_id=self.client_id, token=self.token, first_incomplete=first, completed=completed
+        )
+        return self.call(f"{_LEASES}/Renew", request.SerializeToString(), bare=True)
+
     def release(self) -> Reply:
         """Give the client id back."""
         request = lease_server_pb2.ReleaseRequest(client_id=self.client_id, token=self.token)

@@ -194,8 +194,8 @@ class Client:
             threading.Event().wait(random.uniform(0, 0.05 * 2 ** min(attempt, 6)))
         raise SystemExit(f"no answer in {MOST_ATTEMPTS} attempts: {seen}")
 
-    def heartbeat_once(self):
-        request = encode({1: self.client_id, 2: self.token})
+    def heartbeat_once(self, first):
+        request = encode({1: self.client_id, 2: self.token, 5: first})
         if self.heartbeat == 2:
             stream = self.channel.stream_stream(LEASES + "KeepAlive")
             reply = next(stream(iter([request]), timeout=ATTEMPT_TIMEOUT_S))
@@ -257,7 +257,7 @@ def main(target, headers):
     tell(
         "wrong-token", **client.once(DEPOSIT, deposit_request("y"), seq=7, first=6, token=stranger)
     )
-    tell("renewed", **client.heartbeat_once())
+    tell("renewed", **client.heartbeat_once(6))
     refused = encode({1: b"z", 2: b"nobody", 3: 1})
     tell("refused", **client.call(DEPOSIT, refused, seq=7, first=6))
     # 6 is still wanted, 7 is not.
@@ -267,6 +267,9 @@ def main(target, headers):
     tell("kept", **client.once(DEPOSIT, deposit_request("lost-6"), 11, seq=6, first=6))
     tell("resolved", outcome=client.resolve(9))
     tell("too-late", **client.once(DEPOSIT, deposit_request("late"), seq=9, first=8))
+    # From now on no answer up to the eighth is wanted: told without a call.
+    client.heartbeat_once(9)
+    tell("freed", **client.once(BALANCE, encode({1: b"alice"}), 2, seq=8, first=6))
     secret = b"sixteen bytes or more"
     session = decode(client.ask("OpenSession", encode({1: b"orders", 2: 3_600_000, 3: secret})))
     owner = {"client_id": field(session, 1), "token": field(session, 2, b"")}

@@ -102,7 +102,7 @@ def check(kind: str, seen: dict[str, dict[str, Any]], bank: LosingBank, ledger: 
     assert told("other-payload") == (_INVALID, "PAYLOAD_MISMATCH", "not-executed")
     assert told("wrong-token") == (_DENIED, "NOT_YOURS", "not-executed")
     assert told("refused") == (_NOT_FOUND, "", "executed")
-    assert told("stale") == (_PRECONDITION, "STALE_RPC", "unknown")
+    assert told("stale") == told("freed") == (_PRECONDITION, "STALE_RPC", "unknown")
     assert seen["resolved"]["outcome"] == 3
     assert told("too-late") == (_ABORTED, "NOT_EXECUTED", "not-executed")
     assert told("closed") == (_PRECONDITION, "SESSION_CLOSED", "unknown")

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from lease_server import (
+    Acknowledgements,
     BadHeader,
     LeaseAuthority,
     LeaseExpired,
@@ -529,14 +530,15 @@ def test_many_are_renewed_up_to_where_the_storage_was_lost():
         def __init__(self, good):
             self.good = good
 
-        def _beat(self, client_id):
+        def _beat(self, client_id, acknowledged):
             if client_id > self.good:
                 raise StorageUnavailable("switched off")
             return Standing.ALIVE
 
-    assert StorageAuthority._beats(Storage(2), [1, 2, 3, 4]) == [Standing.ALIVE] * 2
+    beats = [(client_id, Acknowledgements()) for client_id in (1, 2, 3, 4)]
+    assert StorageAuthority._beats(Storage(2), beats) == [Standing.ALIVE] * 2
     with pytest.raises(StorageUnavailable):
-        StorageAuthority._beats(Storage(0), [1, 2])
+        StorageAuthority._beats(Storage(0), beats)
     assert StorageAuthority._beats(Storage(0), []) == []
 
 

@@ -353,6 +353,32 @@ def test_garbage_beside_a_renewal_is_refused_alone(channel, authority, clock):
     assert authority.expire() == []
 
 
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"first_incomplete": 2**63},
+        {"first_incomplete": 2, "completed": [1]},
+        {"first_incomplete": 2, "completed": [0, 1]},
+        {"first_incomplete": 2**63 - 1, "completed": [1, 1]},
+        {"completed": [1, 1] * 65},
+    ],
+)
+def test_what_acknowledges_no_calls_is_refused_alone(channel, authority, clock, told):
+    """As a header that says it: the lease is not renewed; those beside it are (§4, §5)."""
+    grants = [call(channel, "Grant") for _ in range(2)]
+    clock.advance(50)
+    wrong = pb.RenewRequest(client_id=grants[0].client_id, token=grants[0].token, **told)
+    with pytest.raises(grpc.RpcError) as error:
+        call(channel, "Renew", wrong)
+    assert refusal(error)[:2] == (grpc.StatusCode.INVALID_ARGUMENT, "BAD_HEADER")
+    beside = renewals(grants[1])
+    beside.also.append(wrong)
+    reply = call(channel, "Renew", beside)
+    assert [each.refused for each in (reply, *reply.also)] == ["", "BAD_HEADER"]
+    clock.advance(50)
+    assert [authority.alive(each.client_id) for each in grants] == [False, True]
+
+
 def test_a_stream_renews_many_at_once(aio_channel, authority, clock):
     """A message of KeepAlive may renew several leases; their refusals count (§5, §9)."""
     first, second, stranger = (call(aio_channel, "Grant") for _ in range(3))

@@ -10,14 +10,15 @@ import asyncio
 import contextlib
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 import pytest
 
 from _rifl_ground.refusals import Outcome
-from lease_server import LeaseAuthority, SessionRow, SessionState
+from lease_server import Acknowledgements, LeaseAuthority, SessionRow, SessionState
+from lease_server._authority import Beat
 from lease_server._storage import LeaseStorage
 from rifl._stores import RecordCodec, Store, open_store
 from rifl._stores.opening import open_inspection
@@ -90,6 +91,16 @@ class Opened:
     def client(self) -> int:
         """Grant a client id."""
         return self.authority.grant().client_id
+
+    def renewing(self) -> tuple[int, Callable[..., bytes]]:
+        """Grant a client id; and what renews it, which says what it acknowledges."""
+        grant = self.authority.grant()
+
+        def renew(first: int = 1, completed: Sequence[tuple[int, int]] = ()) -> bytes:
+            told = Acknowledgements(first, completed)
+            return self.authority.heartbeat(grant.client_id, grant.token, b"", told)
+
+        return grant.client_id, renew
 
     def claim(self, call: Call, policy: MethodPolicy = PLAIN) -> Any:
         """Decide about a call."""
@@ -529,6 +540,60 @@ class StoreConformance:
             wait(opened.store.finish(attempt, FIRST))
         assert opened.claim(call(client, 1)).verdict is Verdict.STALE
 
+    def test_a_renewal_acknowledges_as_a_header_does(self, opened):
+        """And one that is late, or repeated, moves nothing back (DESIGN §4, §5)."""
+        client, renew = opened.renewing()
+        for seq in range(1, 7):
+            opened.complete(call(client, seq))
+        running = opened.begin(call(client, 7))
+        renew(3, [(5, 5), (7, 7)])
+        for _ in range(2):
+            for seq in (1, 2, 5):
+                assert opened.claim(call(client, seq)).verdict is Verdict.STALE
+            for seq in (3, 4, 6):
+                assert opened.answer(call(client, seq)) == FIRST
+            # What it said before, or of a connection that was silent for long.
+            renew(3, [(5, 5), (7, 7)])
+            renew(2)
+            renew()
+        with contextlib.suppress(StaleRpc):
+            wait(opened.store.finish(running, FIRST))
+        assert opened.claim(call(client, 7)).verdict is Verdict.STALE
+        # In the place of what it freed there is room.
+        for seq in range(8, 12):
+            opened.complete(call(client, seq))
+        renew(12)
+        for seq in range(1, 12):
+            assert opened.claim(call(client, seq)).verdict is Verdict.STALE
+
+    def test_several_renewals_acknowledge_each_its_own(self, opened):
+        """Those of one request; of a client that has ended nothing is applied (DESIGN §5)."""
+        grants = [opened.authority.grant() for _ in range(3)]
+        for grant in grants:
+            opened.complete(call(grant.client_id, 1))
+            opened.complete(call(grant.client_id, 2))
+        opened.authority.release(grants[2].client_id, grants[2].token)
+        opened.drop()
+        beats = [
+            Beat(each.client_id, each.token, 0, Acknowledgements(first))
+            for each, first in zip(grants, (3, 2, 3), strict=True)
+        ]
+        opened.authority.heartbeats(beats)
+        known = [
+            opened.claim(call(each.client_id, seq)).verdict for each in grants[:2] for seq in (1, 2)
+        ]
+        assert known == [Verdict.STALE] * 3 + [Verdict.COMPLETED]
+        with pytest.raises(LeaseExpired):
+            opened.claim(call(grants[2].client_id, 2))
+
+    def test_of_a_session_nothing_is_acknowledged(self, opened):
+        """Its keys are freed by its end, or their retention (DESIGN §4)."""
+        session = opened.authority.open_session("nightly")
+        opened.complete(keyed(session.client_id, b"k"))
+        told = Acknowledgements(9, [(11, 12)])
+        opened.authority.heartbeat(session.client_id, session.token, b"", told)
+        assert opened.answer(keyed(session.client_id, b"k")) == FIRST
+
     def test_ranges_free_records_above_a_stuck_call(self, opened):
         """One slow call pins nothing but itself (DESIGN §4, head-of-line)."""
         client = opened.client()
@@ -791,6 +856,27 @@ class StoreConformance:
                 assert after.claim(call(client, seq)).verdict is Verdict.STALE
             for seq in (3, 4, 6):
                 assert after.answer(call(client, seq)) == FIRST
+        finally:
+            after.close()
+
+    def test_what_a_renewal_acknowledged_after_a_restart(self, place):
+        """The record is gone, and the call stays stale: one commit did both (DESIGN §4, §5)."""
+        before = Opened(place)
+        client, renew = before.renewing()
+        for seq in (1, 2, 3):
+            before.complete(call(client, seq))
+        renew(2, [(3, 3)])
+        before.close()
+        after = Opened(place)
+        try:
+            if not place.durable:
+                with pytest.raises(LeaseExpired):
+                    after.claim(call(client, 1))
+                return
+            verdicts = [after.claim(call(client, seq)).verdict for seq in (1, 2, 3)]
+            assert verdicts == [Verdict.STALE, Verdict.COMPLETED, Verdict.STALE]
+            with contextlib.closing(open_inspection(place.url)) as looked:
+                assert looked.summary().records == 1
         finally:
             after.close()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,15 @@ import grpc
 import pytest
 
 import rifl
+from lease_server import Acknowledgements, SharedAuthority
 from lease_server._holders import holder_of
+from rifl._stores import open_lease_storage
 from rifl._stores.held_answers import HeldAnswers
 from rifl.core._serving.bounds import Bounds, KeyBounds
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import WindowExceeded
+from tests.client.conftest import Caller
 from tests.helpers.raw import RawClient
 from tests.helpers.servers import generic, serve
 from tests.stores.redis.servers import until
@@ -286,6 +289,68 @@ def test_a_server_asks_the_store_whose_the_clients_of_others_are(url: str) -> No
         assert at(there, two).release().ok
         until(lambda: counted().answer_bytes == 0, "who has ended is not counted")
         assert at(here, three).call(METHOD, b"", seq=1, first=1).ok
+
+
+@pytest.mark.parametrize("url", ["memory", "sqlite", *_SHARED], indirect=True)
+def test_a_newcomer_gets_in_once_idle_clients_have_renewed(url: str) -> None:
+    """Living clients that make no call lock no other out, whatever they had answered (§5, §9)."""
+    bounds = rifl.Bounds(max_total_answer_bytes=2 * _BYTES, max_answer_bytes_per_caller=0)
+    with (
+        rifl.Deduplicator(url, bounds=bounds) as dedup,
+        serve("sync", [generic("p.S", {"Large": large})], dedup=dedup) as served,
+        RawClient(served.address) as one,
+        RawClient(served.address) as two,
+        RawClient(served.address) as newcomer,
+    ):
+        assert one.call(METHOD, b"", seq=1, first=1).ok
+        assert two.call(METHOD, b"", seq=1, first=1).ok
+        full = newcomer.call(METHOD, b"", seq=1, first=1)
+        assert full.details.startswith("others': ")
+        # What it acknowledged is all that goes.
+        assert one.acknowledge(1, completed=[1, 4]).ok
+        assert two.acknowledge(2).ok
+        until(lambda: dedup.statistics().answer_bytes == _BYTES, "what was acknowledged counts")
+        assert newcomer.call(METHOD, b"", seq=1, first=1).ok
+        assert one.call(METHOD, b"", seq=1, first=1, attempt=2).outcome == "replayed"
+        assert two.call(METHOD, b"", seq=1, first=1, attempt=2).reason == "STALE_RPC"
+
+
+@pytest.mark.parametrize("url", _SHARED, indirect=True)
+def test_the_lone_lease_service_frees_answers_too(url: str) -> None:
+    """In the store that it shares with the servers, which learn of it (§5, §9)."""
+    with (
+        rifl.Deduplicator(url) as dedup,
+        serve("sync", [generic("p.S", {"Large": large})], dedup=dedup) as served,
+        RawClient(served.address) as client,
+    ):
+        for seq in (1, 2):
+            assert client.call(METHOD, b"", seq=seq, first=1).ok
+        storage: Any = open_lease_storage(url)
+        with closing(storage):
+            alone = SharedAuthority(storage)
+            alone.heartbeat(client.client_id, client.token, b"", Acknowledgements(2))
+        until(lambda: dedup.statistics().answer_bytes == _BYTES, "what was acknowledged counts")
+        assert client.call(METHOD, b"", seq=1, first=1, attempt=2).reason == "STALE_RPC"
+        assert client.call(METHOD, b"", seq=2, first=1, attempt=2).outcome == "replayed"
+
+
+@pytest.mark.parametrize("kind", ["sync", "aio"])
+@pytest.mark.parametrize("caller", ["sync", "aio"])
+def test_an_idle_client_tells_with_its_renewals(kind: str, caller: str) -> None:
+    """By requests, and on the stream of an aio server (§5)."""
+    handler = large_async if kind == "aio" else large
+    with (
+        # By a clock that stands still: no lease ends.
+        rifl.Deduplicator("memory:", term_s=1.5, clock=lambda: 0.0) as dedup,
+        serve(kind, [generic("p.S", {"Large": handler})], dedup=dedup) as served,
+        closing(Caller(caller, served.address)) as client,
+    ):
+        for _ in range(2):
+            client.call(b"", METHOD)
+        assert dedup.statistics().clients == 1
+        until(lambda: dedup.statistics().unacknowledged == 0, "the last answer is acknowledged")
+        assert dedup.statistics().answer_bytes == 0
+        client.call(b"", METHOD)
 
 
 def _small(request: bytes, _: Any) -> bytes:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import rifl
-from lease_server import LeaseAuthority, StorageUnavailable
+from lease_server import Acknowledgements, LeaseAuthority, StorageUnavailable
 from rifl._stores import StoreLocked, WrongDatabase, open_store
 from rifl._stores.pending import wake_on_loop
 from rifl._stores.sqlite import journal, lease_storage
@@ -117,6 +117,32 @@ def flush(files):
     for database in files.store._databases:
         entry = JournalEntry(JournalEntry.DELETE, (0, 0), patient=False, failure=RuntimeError)
         database.journal.submit(entry).wait()
+
+
+def test_what_renewals_acknowledge_goes_though_no_call_is_made(files):
+    """With the next sweeps; nothing is written where nothing changed (§4, §5)."""
+    grant = files.authority.grant()
+    client = grant.client_id
+    for seq in (1, 2, 3):
+        wait(files.store.finish(files.begin(call(client, seq), PLAIN), FIRST))
+    files.store.expire_keys()
+    told = Acknowledgements(2, [(3, 3)])
+    for _ in range(3):
+        files.authority.heartbeat(client, grant.token, b"", told)
+        files.store.expire_keys()
+    until(lambda: files.rows(files.main) == [2], "the rows are deleted")
+    journal = files.store._main.journal
+    committed = []
+    journal._on_commit = lambda *commit: committed.append(commit)
+    for _ in range(3):
+        files.authority.heartbeat(client, grant.token, b"", told)
+        files.store.expire_keys()
+    assert not journal._acknowledged
+    assert committed == []
+    files.store.close()
+    files.open()
+    verdicts = [files.store.claim(call(client, seq), PLAIN).verdict for seq in (1, 2, 3)]
+    assert verdicts == [Verdict.STALE, Verdict.COMPLETED, Verdict.STALE]
 
 
 # -- the record in the handler's own transaction ------------------------------------------

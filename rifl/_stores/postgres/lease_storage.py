@@ -16,10 +16,17 @@ from lease_server._holders import LeaseBounds, Room
 from lease_server._series import SUPERSEDED_S
 from lease_server._session_secret import not_yours
 from lease_server._sessions import SessionPolicy, SessionRow, SessionState
-from lease_server._storage import RANDOM_BITS, Standing, short_store_id
+from lease_server._storage import (
+    NOTHING,
+    RANDOM_BITS,
+    Acknowledgements,
+    Standing,
+    short_store_id,
+)
 from lease_server._tokens import SECRET_BYTES, Secret
 from rifl._stores.postgres.backend import PostgresBackend
 from rifl._stores.postgres.opening import open_backend
+from rifl._stores.postgres.request_statements import acknowledged_of
 from rifl._stores.postgres.store_address import store_address
 from rifl._stores.shared.backend import BackendError
 from rifl._stores.shared.lease_watch import LeaseWatch
@@ -74,9 +81,16 @@ class PostgresLeaseStorage:
             )
         )
 
-    def renew(self, client_id: int) -> Standing:
+    def renew(self, client_id: int, acknowledged: Acknowledgements = NOTHING) -> Standing:
         """Give the lease, or the session's retention, its full length again."""
-        return Standing(self._one("SELECT @.renew_1(%s::int8)", client_id))
+        return Standing(
+            self._one(
+                "SELECT @.renew_1(%s::int8, %s::int8, %s::int8multirange)",
+                client_id,
+                acknowledged.first_incomplete,
+                acknowledged_of(acknowledged),
+            )
+        )
 
     def release(self, client_id: int) -> None:
         """Have the lease end at the next sweep."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from _rifl_ground.postgres.settings import settings_with
+from lease_server._storage import Acknowledgements
 from rifl._stores.postgres.schema import tables
 from rifl._stores.postgres.statements import Statement
 from rifl._stores.shared.requests import (
@@ -155,13 +156,13 @@ def identity_of(call: Call) -> tuple[int, int, bytes]:
     return call.client_id, call.seq or 0, call.key or b""
 
 
-def acknowledged_of(call: Call) -> str:
-    """Return what a call's header acknowledges above its first incomplete, as a multirange."""
-    if not call.completed:
+def acknowledged_of(told: Call | Acknowledgements) -> str:
+    """Return what is acknowledged above first incomplete, as a multirange."""
+    if not told.completed:
         return "{}"
     # The last seq of all has no successor to end a range with.
     ranges = ",".join(
-        f"[{first},{'' if last == MAX_SEQ else last + 1})" for first, last in call.completed
+        f"[{first},{'' if last == MAX_SEQ else last + 1})" for first, last in told.completed
     )
     return f"{{{ranges}}}"
 

@@ -21,10 +21,17 @@ from lease_server._holders import LeaseBounds, Room
 from lease_server._series import SUPERSEDED_S, numbered
 from lease_server._session_secret import not_yours, require_owner
 from lease_server._sessions import SessionPolicy, SessionRow, SessionState
-from lease_server._storage import RANDOM_BITS, Standing, short_store_id
+from lease_server._storage import (
+    NOTHING,
+    RANDOM_BITS,
+    Acknowledgements,
+    Standing,
+    short_store_id,
+)
 from lease_server._tokens import SECRET_BYTES, Secret
 from rifl._stores.redis.backend import RedisBackend
 from rifl._stores.redis.opening import open_backend
+from rifl._stores.redis.script_calls import acknowledged_of
 from rifl._stores.redis.scripts import LEASE, LEASES, SESSION
 from rifl._stores.redis.store_address import RedisStoreAddress
 from rifl._stores.shared.backend import BackendError
@@ -76,9 +83,10 @@ class RedisLeaseStorage:
         self._lease(client_id, "grant", length_ms, b"", b"", holder)
         return Room.FREE
 
-    def renew(self, client_id: int) -> Standing:
+    def renew(self, client_id: int, acknowledged: Acknowledgements = NOTHING) -> Standing:
         """Give the lease, or the session's retention, its full length again."""
-        return Standing(self._lease(client_id, "renew")[0].decode())
+        told = acknowledged_of(acknowledged)
+        return Standing(self._lease(client_id, "renew", *told)[0].decode())
 
     def release(self, client_id: int) -> None:
         """Have the lease end at the next sweep."""

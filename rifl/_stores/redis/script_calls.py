@@ -8,6 +8,7 @@ from typing import Any
 import redis
 
 from _rifl_ground.redis.lua import Script
+from lease_server._storage import Acknowledgements
 from rifl._stores.redis.scripts import BEAT, CLAIM, ENDS, FINISH, FINISH_UNCLAIMED, LEASE, ROWS
 from rifl._stores.rows import Move
 from rifl._stores.shared.backend import BackendError
@@ -150,16 +151,17 @@ def unclaimed_arguments(request: FinishUnclaimed) -> list[bytes]:
     """Return what the script is told that records calls without a claim."""
     call = request.call
     return [
-        *(member_of(call), *_acknowledged(call), call.fingerprint or b"", request.record),
+        *(member_of(call), *acknowledged_of(call), call.fingerprint or b"", request.record),
         *(b"%d" % request.window, call.method.encode(), _flag(request.unknown)),
     ]
 
 
-def _acknowledged(call: Call) -> tuple[bytes, bytes]:
-    first_incomplete = b"%016x" % call.first_incomplete
-    if not call.completed:
+def acknowledged_of(told: Call | Acknowledgements) -> tuple[bytes, bytes]:
+    """Return what is acknowledged as scripts take it: first incomplete, and the ranges above it."""
+    first_incomplete = b"%016x" % told.first_incomplete
+    if not told.completed:
         return first_incomplete, b""
-    ranges = [b"%016x%016x" % (first, last + 1) for first, last in call.completed]
+    ranges = [b"%016x%016x" % (first, last + 1) for first, last in told.completed]
     return first_incomplete, b"".join(ranges)
 
 
@@ -204,7 +206,7 @@ def _claim_arguments(request: Claim) -> list[bytes]:
     call = request.call
     return [
         member_of(call),
-        *_acknowledged(call),
+        *acknowledged_of(call),
         call.fingerprint or b"",
         _KINDS[request.kind],
         request.token,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 
+from lease_server._storage import NOTHING, Acknowledgements
 from rifl._stores.shared.requests import (
     MOST_LIVED_S,
     Abandon,
@@ -96,7 +97,9 @@ def claim(sql: SqlSession, request: Claim, store_id: str) -> Claimed:
             return Claimed(Found.STALE)
     tracker = None
     if call.seq is not None or _is_due(client, now):
-        tracker = acknowledge(sql, call, client, now, request.window, begins=True)
+        tracker = acknowledge(
+            sql, call.client_id, _told(call), client, now, request.window, begins=True
+        )
     if request.refusing:
         return Claimed(Found.REFUSING)
     if call.seq is None:
@@ -131,7 +134,8 @@ def _known(
     if fingerprint and known.fingerprint and fingerprint != known.fingerprint:
         return Claimed(Found.MISMATCH)
     if client is not None and (_acknowledges(call, client) or _is_due(client, now)):
-        acknowledge(sql, call, client, now, request.window, begins=False)
+        told = _told(call)
+        acknowledge(sql, call.client_id, told, client, now, request.window, begins=False)
     if known.record is not None:
         return Claimed(Found.COMPLETED, record=known.record, verified=known.fingerprint != b"")
     if known.token == request.token:
@@ -139,6 +143,13 @@ def _known(
     if known.token == request.take_over:
         return _take_over(sql, request, client)
     return Claimed(Found.RUNNING, known.token, known.owner, Kind(known.kind))
+
+
+def _told(call: Call) -> Acknowledgements:
+    # The header of a call with a key acknowledges nothing.
+    return (
+        NOTHING if call.key is not None else Acknowledgements(call.first_incomplete, call.completed)
+    )
 
 
 def _acknowledges(call: Call, client: StoredClient) -> bool:

@@ -18,21 +18,30 @@ from lease_server._holders import LeaseBounds, Room
 from lease_server._series import SUPERSEDED_S, numbered
 from lease_server._session_secret import not_yours
 from lease_server._sessions import SessionPolicy, SessionRow, SessionState
-from lease_server._storage import RANDOM_BITS, Standing, short_store_id
+from lease_server._storage import (
+    NOTHING,
+    RANDOM_BITS,
+    Acknowledgements,
+    Standing,
+    short_store_id,
+)
 from lease_server._tokens import SECRET_BYTES, Secret
 from rifl._stores.shared.backend import BackendError, NotCarriedOut
 from rifl._stores.shared.lease_watch import LeaseWatch
 from rifl._stores.sql.backend import SqlBackend
 from rifl._stores.sql.rows import (
     RENEWED,
+    acknowledge,
     drop_client,
     insert_client,
     leases_of,
     lock_client,
+    ranges_of,
     replicas,
 )
 from rifl._stores.sql.schema import lock_mutex
 from rifl._stores.sql.session import SqlSession
+from rifl.core._shared.call import MAX_RANGES, acknowledges_more
 from rifl.core._shared.errors import SessionClosed
 
 _T = TypeVar("_T")
@@ -90,18 +99,32 @@ class SqlLeaseStorage:
 
         return self._transact(granting)
 
-    def renew(self, client_id: int) -> Standing:
+    def renew(self, client_id: int, acknowledged: Acknowledgements = NOTHING) -> Standing:
         """Give the lease, or the session's retention, its full length again."""
-        return self._transact(lambda sql: self._renew(sql, client_id))
+        return self._transact(lambda sql: self._renew(sql, client_id, acknowledged))
 
-    def _renew(self, sql: SqlSession, client_id: int) -> Standing:
+    def _renew(
+        self, sql: SqlSession, client_id: int, acknowledged: Acknowledgements = NOTHING
+    ) -> Standing:
         row = sql.row(
-            f"SELECT state, due < {self._now} + term_s FROM @.clients WHERE client_id = %s",
+            f"SELECT state, due < {self._now} + term_s, first_incomplete, acknowledged "
+            "FROM @.clients WHERE client_id = %s",
             client_id,
         )
-        if row is not None and row[1]:
+        moves = (
+            row is not None
+            and bytes(row[0]) == b"open"
+            and acknowledges_more(*acknowledged, row[2], ranges_of(row[3]))
+        )
+        if row is not None and (row[1] or moves):
             # Anew, now that nothing can change it.
             client = lock_client(sql, client_id)
+            if moves and client is not None and client.state == "open":
+                (now,) = sql.rows(f"SELECT {self._now}")[0]
+                # What the row holds stays remembered, whatever window the servers have.
+                window = max(1, len(client.acknowledged) - MAX_RANGES)
+                acknowledge(sql, client_id, acknowledged, client, now, window, begins=False)
+                return Standing.ALIVE
             if client is not None and client.state in _STANDING and client.state != "closed":
                 sql.run(
                     f"UPDATE @.clients SET due = {self._now} + {RENEWED} * term_s "

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from _rifl_ground.texts import hides
+from lease_server._storage import Acknowledgements
 from rifl._stores.shared.requests import MOST_LIVED_S
 from rifl._stores.sql.session import SqlSession
 from rifl.core._serving.result_tracker import ResultTracker
@@ -287,14 +288,20 @@ def remember(
 
 
 def acknowledge(
-    sql: SqlSession, call: Call, client: StoredClient, now: float, window: int, *, begins: bool
+    sql: SqlSession,
+    client_id: int,
+    told: Acknowledgements,
+    client: StoredClient,
+    now: float,
+    window: int,
+    *,
+    begins: bool,
 ) -> ResultTracker:
-    """Apply what a call acknowledges, delete what that frees, and renew the lease.
+    """Apply what a client acknowledges, delete what that frees, and renew the lease.
 
     Returns the tracker of the client's calls by the core's rules, which has those that are known.
-    ``begins``: the call is new, so that a session's retention begins.
+    ``begins``: a call is new, so that a session's retention begins.
     """
-    client_id = call.client_id
     released: list[tuple[int, int]] = []
     tracker = ResultTracker(window, client_id=client_id, released=released)
     tracker.acknowledge(client.first_incomplete, client.acknowledged)
@@ -306,8 +313,7 @@ def acknowledge(
             freed.append(seq)
         else:
             tracker.restore(seq, None)
-    if call.key is None:
-        tracker.acknowledge(call.first_incomplete, call.completed)
+    tracker.acknowledge(*told)
     _release(sql, client_id, [*freed, *[seq for _, seq in released]])
     term_s, due, full_s = client.term_s, client.due, client.full_term_s
     if begins and full_s is not None:

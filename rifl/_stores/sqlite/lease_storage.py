@@ -13,7 +13,7 @@ from _rifl_ground.forks import refuse_in_children
 from lease_server._errors import StorageUnavailable
 from lease_server._forked import leases_forked
 from lease_server._sessions import SessionRow, SessionState, standing_row
-from lease_server._storage import RANDOM_BITS, short_store_id
+from lease_server._storage import RANDOM_BITS, Acknowledgements, short_store_id
 from lease_server._tokens import Secret, rotated
 from rifl._stores.errors import StoreCorrupt
 from rifl._stores.pending import Pending
@@ -46,13 +46,17 @@ class SqliteLeaseStorage:
         guard: Guard | None = None,
         register: Callable[[int, bytes], Pending] | None = None,
         turn: Callable[[float], AbstractContextManager[None]] = lambda limit_s: nullcontext(),
+        acknowledge: Callable[[int, Acknowledgements], None] = lambda client_id, acknowledged: None,
     ) -> None:
         """``register``: has the store write a client's row; None: nothing is granted.
+
+        ``acknowledge``: has it forget answers.
 
         ``turn``: waits until the store commits nothing, for so many seconds at most.
         """
         self._turn = turn
         self._register = register
+        self._acknowledge = acknowledge
         self._connection = connect(path)
         # A caller's thread waits here: it comes again where the file is another's for longer.
         self._connection.execute(f"PRAGMA busy_timeout={int(_PATIENCE_S * 1000)}")
@@ -140,6 +144,10 @@ class SqliteLeaseStorage:
         """Whom the leases of clients count for."""
         with self._reading() as connection:
             return dict(connection.execute("SELECT client_id, holder FROM rifl_lease"))
+
+    def acknowledge(self, client_id: int, acknowledged: Acknowledgements) -> None:
+        """Have the store forget answers, and delete their rows with one of its next commits."""
+        self._acknowledge(client_id, acknowledged)
 
     def register(self, client_id: int, holder: bytes = b"") -> None:
         """Have the client's row written, in a commit that many may share."""

@@ -230,6 +230,7 @@ class SqliteStore(EmbeddedStore):
             self._main.guard,
             self._register,
             self._main.turn,
+            self.acknowledge,
         )
         self.transactions = self.shared_blocks = SqliteTransactions(self._databases.of, self._row)
         self.rows = SqliteRows(self, self._main)
@@ -661,6 +662,9 @@ class SqliteStore(EmbeddedStore):
 
     def expire_keys(self) -> None:
         """Delete keyed calls whose retention has passed, then forget them (``EmbeddedStore``)."""
+        # No commit took along what the last sweep noted: clients renew, and no call is made.
+        for database in self._databases:
+            database.journal.flush()
         with self._lock:
             # A client with something left to note is not idle.
             self._note_acknowledgements()

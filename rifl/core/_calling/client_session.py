@@ -360,9 +360,25 @@ class ClientSession:
         call.key = key
         return call
 
-    def acknowledgements(self, lease: ClientLease) -> tuple[int, list[tuple[int, int]]]:
-        """Return what the header of a batch of the client id's calls acknowledges."""
-        return lease.tracker.first_incomplete, self._ranges(lease)
+    def acknowledgements(
+        self, lease: ClientLease, most: int = MAX_RANGES
+    ) -> tuple[int, list[tuple[int, int]]]:
+        """Return what the header of a batch of the client id's calls acknowledges.
+
+        ``most``: so many ranges at most.
+        """
+        return lease.tracker.first_incomplete, self._ranges(lease, most)
+
+    def renewal_acknowledges(
+        self, lease: ClientLease, now: float, most: int
+    ) -> tuple[int, list[tuple[int, int]]]:
+        """Return what a renewal acknowledges: what a header would, of a session nothing."""
+        if self.named:
+            return 1, []
+        # While the client makes no call, only this looks for what has waited long enough.
+        self._drop_unresolved(now)
+        self._drop_lingering(now)
+        return self.acknowledgements(lease, most)
 
     def next_attempt(self, call: IssuedCall) -> None:
         """Number the next attempt of ``call`` and bring its header up to date."""
@@ -552,12 +568,12 @@ class ClientSession:
             self.complete_unanswered(call)
 
     @staticmethod
-    def _ranges(lease: ClientLease) -> list[tuple[int, int]]:
+    def _ranges(lease: ClientLease, most: int = MAX_RANGES) -> list[tuple[int, int]]:
         ranges = lease.tracker.completed_ranges()
-        if len(ranges) <= MAX_RANGES:
+        if len(ranges) <= most:
             return ranges
         start = next((at for at, (_, last) in enumerate(ranges) if last > lease.range_cursor), 0)
-        chosen = ranges[start : start + MAX_RANGES]
+        chosen = ranges[start : start + most]
         lease.range_cursor = chosen[-1][1]
         return chosen
 

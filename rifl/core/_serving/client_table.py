@@ -7,7 +7,7 @@ decision and the claim, so a shell only has to make it atomic.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from rifl.core._serving.bounds import KeyBounds
@@ -323,6 +323,26 @@ class ClientTable:
         self._begin(attempt.entry, call, alive=alive, kept=kept)
         attempt.sought = False
         return Decision(_NEW, attempt)
+
+    def acknowledge(
+        self, client_id: int, first_incomplete: int, completed: Sequence[tuple[int, int]]
+    ) -> None:
+        """Apply what a renewal acknowledges, as a header's; ignored of sessions, and unknown ids.
+
+        Its client is alive, and the numbers fit together.
+        """
+        entry = self._clients.get(client_id)
+        if entry is None and self._idle.knows_less(client_id, first_incomplete, completed):
+            entry = self._activate(client_id)
+        if entry is not None and not entry.keyed_only:
+            entry.tracker.acknowledge(first_incomplete, completed)
+
+    def frees(
+        self, client_id: int, first_incomplete: int, completed: Sequence[tuple[int, int]]
+    ) -> bool:
+        """Whether a record of a client that is not idle goes if this is acknowledged."""
+        entry = self._clients.get(client_id)
+        return entry is not None and entry.tracker.frees(first_incomplete, completed)
 
     def settle(
         self, attempt: Attempt, record: CompletionRecord | None, *, keep: bool, now: float = 0.0

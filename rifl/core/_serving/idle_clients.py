@@ -7,11 +7,12 @@ idle one must not lose fits into a hundred bytes and its last answer.
 from __future__ import annotations
 
 import marshal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from _rifl_ground.refusals import Outcome
 from rifl.core._serving.result_tracker import ResultTracker
+from rifl.core._shared.call import acknowledges_more
 from rifl.core._shared.record import CompletionRecord
 
 # Beyond this many unacknowledged calls a client is not idle, only silent.
@@ -76,6 +77,16 @@ class IdleClients:
         self.calls -= len(calls)
         kept = [(seq, (fingerprint, _record(flat), seed)) for seq, fingerprint, flat, seed in calls]
         return first, ranges, kept, {self._places[at] for at in places}, recovered
+
+    def knows_less(
+        self, client_id: int, first_incomplete: int, completed: Sequence[tuple[int, int]]
+    ) -> bool:
+        """Whether a client is here, and has acknowledged less than this."""
+        packed = self._clients.get(client_id)
+        if packed is None:
+            return False
+        before, ranges, *_ = marshal.loads(packed)  # noqa: S302
+        return acknowledges_more(first_incomplete, completed, before, ranges)
 
     def _place(self, name: str) -> int:
         if name not in self._places:

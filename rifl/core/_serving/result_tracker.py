@@ -142,6 +142,14 @@ class ResultTracker:
             if calls:
                 self._release(first, last)
 
+    def frees(self, first_incomplete: int, completed: Sequence[tuple[int, int]]) -> bool:
+        """Whether a record goes if this is acknowledged."""
+        return any(
+            seq < first_incomplete or any(first <= seq <= last for first, last in completed)
+            for seq, state in self._calls.items()
+            if type(state) is tuple
+        )
+
     def finish(self, seq: int, record: object) -> None:
         """Keep the record of a call in progress.
 

@@ -60,6 +60,19 @@ def check_acknowledgements(
         below = last
 
 
+def acknowledges_more(
+    first_incomplete: int,
+    completed: Sequence[tuple[int, int]],
+    before: int,
+    ranges: Sequence[tuple[int, int]],
+) -> bool:
+    """Whether acknowledgements say more than ``before``, and maximal ``ranges`` above it."""
+    return first_incomplete > before or any(
+        last >= before and not any(low <= first and last <= high for low, high in ranges)
+        for first, last in completed
+    )
+
+
 class Call:
     """One arrival of a call, its header parsed and checked against itself.
 

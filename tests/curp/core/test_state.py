@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from curp._core.entries import (
+    CallsAcknowledged,
     ClientRegistered,
     ClientRemoved,
     IdsReserved,
@@ -42,6 +43,36 @@ def test_an_entry_brings_its_record_and_its_acknowledgements() -> None:
     assert _decide(state, 1, 3) is Verdict.STALE
     assert _decide(state, 1, 4) is Verdict.COMPLETED
     assert _decide(state, 1, 5) is Verdict.NEW
+
+
+def test_what_a_renewal_acknowledged_is_of_the_log() -> None:
+    """A standby's and a leader's states are alike, and nothing moves back (GroupState, 1)."""
+    entries = [
+        *(operation(1, seq) for seq in (1, 2, 3, 4)),
+        CallsAcknowledged(1, 2, ((4, 4),)),
+        CallsAcknowledged(1, 1),
+        operation(2, 1),
+        ClientRemoved(2),
+        # Placed as the client was removed: it comes not back.
+        CallsAcknowledged(2, 2),
+    ]
+    standby = committed(*entries)
+    leader = GroupState()
+    leader.lead(AliveLeases())
+    leader.commit(1, ClientRegistered(1), 0.0)
+    attempts = {seq: leader.table.decide(call(1, seq), _POLICY, 0.0).attempt for seq in range(1, 6)}
+    for entry in entries[:4]:
+        leader.commit(leader.applied + 1, entry, 0.0, attempt=attempts[entry.seq])
+    committed(*entries[4:], state=leader)
+    assert list(leader.dump()) == list(standby.dump())
+    verdicts = [_decide(standby, 1, seq) for seq in (1, 2, 3, 4)]
+    assert verdicts == [Verdict.STALE, Verdict.COMPLETED, Verdict.COMPLETED, Verdict.STALE]
+    assert standby.known_ids() == [1]
+    assert standby.table.find(2) is None
+    # Of the one that still runs: it is answered, and not kept.
+    committed(CallsAcknowledged(1, 6), state=leader)
+    leader.commit(leader.applied + 1, operation(1, 5), 0.0, attempt=attempts[5])
+    assert _decide(leader, 1, 5) is Verdict.STALE
 
 
 def test_a_leaders_own_attempt_is_settled_by_its_entry_and_not_before() -> None:

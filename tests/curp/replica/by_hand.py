@@ -91,6 +91,10 @@ class ByHand:
                 return str(error.code().name)  # type: ignore[attr-defined]  # a grpc.Call, too
         return pb.RecordReply.Verdict.Name(reply.verdict)
 
+    def acknowledge(self, first: int, completed: Sequence[int] = ()) -> Reply:
+        """Renew the lease, and say what is no longer wanted."""
+        return self._raw.acknowledge(first, completed)
+
     def sync(self, seq: int, configuration: int) -> str:
         """Ask the leader to sync a call; its verdict."""
         stub = curp_pb2_grpc.GroupStub(self._raw.channel)

@@ -16,9 +16,10 @@ from examples.bank.v1 import bank_pb2
 from sharedlog._engines.engine import Limits
 from tests.curp.replica.by_hand import ByHand
 from tests.curp.replica.ledger import Bank
-from tests.curp.replica.running import replica
+from tests.curp.replica.running import Running, replica
 from tests.helpers.processes import started
 from tests.helpers.raw import RawClient
+from tests.helpers.waiting import until
 
 _DEADLINE_S = 60.0
 _KIB = 1 << 10
@@ -211,6 +212,54 @@ def test_answers_count_for_the_address_that_the_log_has_of_a_lease() -> None:
         refused = clients[2].deposit("2", "alice", 1, first=1)
         assert refused.reason == "WINDOW_EXCEEDED"
         assert refused.details.startswith("yours: clients of 127.0.0.1 have ")
+
+
+def _kept(running: Running, client_id: int) -> list[int]:
+    """Return the calls of a client that a replica keeps the answers of."""
+    entry = running.replica._store.state.table.get(client_id)
+    return [] if entry is None else sorted(seq for seq, _ in entry.tracker.completed())
+
+
+def test_what_an_idle_client_acknowledges_goes_on_every_replica() -> None:
+    """Through the log, and once; a newcomer has room, also at the next leader (§5, §7)."""
+    store = LogStore()
+    more: dict[str, Any] = {
+        "factory": _Large,
+        "bounds": rifl.Bounds(
+            max_total_answer_bytes=192 * _KIB,
+            max_answer_bytes_per_caller=0,
+        ),
+    }
+    with replica(store.engine(), **more) as leader:
+        leader.until_leading()
+        with replica(store.engine(), "r2", **more) as standby:
+            idle, newcomer = ByHand(leader.address), ByHand(leader.address)
+            for seq in (1, 2, 3):
+                assert idle.deposit(f"idle {seq}", "alice", seq, first=1).ok
+            assert newcomer.deposit("new", "alice", 1, first=1).reason == "WINDOW_EXCEEDED"
+            for each in (leader, standby):
+                until(lambda each=each: _kept(each, idle.client_id) == [1, 2, 3], "all are kept")
+            assert idle.acknowledge(2, completed=[1, 1]).ok
+            for each in (leader, standby):
+                until(lambda each=each: _kept(each, idle.client_id) == [2], "two are freed")
+            assert newcomer.deposit("new", "alice", 1, first=1).ok
+            # What is late, or said again, moves nothing back, and is not in the log.
+            tail = leader.replica.status().tail
+            for first, completed in ((1, ()), (2, ()), (2, (1, 1))):
+                assert idle.acknowledge(first, completed).ok
+            assert newcomer.deposit("newer", "alice", 2, first=2).ok
+            assert leader.replica.status().tail == tail + 1
+            until(lambda: leader.replica.status().unsynced == 0, "all is in the log")
+            leader.replica.close()
+            standby.until_leading()
+            for client in (idle, newcomer):
+                client.move(standby.address)
+            assert _kept(standby, idle.client_id) == [2]
+            assert idle.deposit("idle 1", "alice", 1, first=1, attempt=2).reason == "STALE_RPC"
+            assert idle.deposit("idle 3", "alice", 3, first=1, attempt=2).reason == "STALE_RPC"
+            assert idle.deposit("idle 2", "alice", 2, first=1, attempt=2).outcome == "replayed"
+            assert idle.acknowledge(4).ok
+            until(lambda: _kept(standby, idle.client_id) == [], "the last one is freed")
 
 
 def _told(address: str) -> str:

@@ -151,8 +151,8 @@ type renewed struct {
 
 const heartbeatByStream = 2
 
-func (c *client) renew() (renewed, error) {
-	request := text(number(nil, 1, c.id), 2, c.token)
+func (c *client) renew(firstIncomplete uint64) (renewed, error) {
+	request := number(text(number(nil, 1, c.id), 2, c.token), 5, firstIncomplete)
 	var reply message
 	var err error
 	if c.heartbeat == heartbeatByStream {

@@ -57,7 +57,7 @@ func play(target string) error {
 	tell("other-payload", c.once(deposit, deposited("x", "alice", 7), sixth))
 	stranger := header{seq: 7, firstIncomplete: 6, attempt: 1, token: make([]byte, len(c.token))}
 	tell("wrong-token", c.once(deposit, deposited("y", "alice", 1), stranger))
-	heartbeat, err := c.renew()
+	heartbeat, err := c.renew(6)
 	if err != nil {
 		return err
 	}
@@ -86,6 +86,13 @@ func play(target string) error {
 	tell("resolved", map[string]uint64{"outcome": resolved.numbers[1]})
 	late := deposited("late", "alice", 500)
 	tell("too-late", c.once(deposit, late, header{seq: 9, firstIncomplete: 8, attempt: 1}))
+
+	// From now on no answer up to the eighth is wanted: told without a call.
+	if _, err = c.renew(9); err != nil {
+		return err
+	}
+	again := header{seq: 8, firstIncomplete: 6, attempt: 2}
+	tell("freed", c.once(balance, text(nil, 1, []byte("alice")), again))
 
 	session, err := c.ask(leases+"OpenSession", text(number(text(nil, 1, []byte("orders")), 2, 3_600_000), 3, []byte("sixteen bytes or more")))
 	if err != nil {

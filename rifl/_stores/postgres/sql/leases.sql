@@ -41,8 +41,12 @@ BEGIN
     RETURN 'free';
 END $$;
 
--- Give a lease, or a session's retention, its full length again; how the id stands.
-CREATE OR REPLACE FUNCTION @schema@.renew_1(p_client bigint) RETURNS text LANGUAGE plpgsql AS $$
+-- Give a lease, or a session's retention, its full length again; how the id stands. What a client
+-- acknowledges is applied in this one transaction, unless a call of it does so just now: the next
+-- renewal, or call, says it again.
+CREATE OR REPLACE FUNCTION @schema@.renew_1(
+    p_client bigint, p_first bigint, p_acks int8multirange
+) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     client @schema@.clients;
 BEGIN
@@ -50,6 +54,11 @@ BEGIN
     SELECT * INTO client FROM @schema@.clients WHERE client_id = p_client FOR KEY SHARE;
     IF NOT FOUND OR client.state = 'over' THEN RETURN 'unknown'; END IF;
     IF client.state = 'closed' THEN RETURN 'closed'; END IF;
+    IF client.state = 'open'
+       AND (p_first > client.first_incomplete OR NOT p_acks <@ client.acknowledged)
+       AND @schema@.acknowledge_1(p_client, p_first, p_acks, false) THEN
+        RETURN 'alive';
+    END IF;
     IF client.due < clock_timestamp() + client.term THEN
         UPDATE @schema@.clients SET due = clock_timestamp() + 1.25 * term
         WHERE client_id = p_client;
@@ -266,7 +275,7 @@ BEGIN
             WHERE client_id = known.client_id AND clients.state = 'session'
               AND full_term IS NULL;
         END IF;
-        IF known.state = 'open' AND @schema@.renew_1(known.client_id) <> 'session' THEN
+        IF known.state = 'open' AND @schema@.renew_1(known.client_id, 1, '{}') <> 'session' THEN
             -- Its retention ended, and a call of it still runs.
             result := 'over';
         END IF;

@@ -1,4 +1,4 @@
--- What scripts share that a call's arrival, or its answer, brings acknowledgements to.
+-- What scripts share that a call's arrival, its answer, or a renewal brings acknowledgements to.
 
 local function differ(one, other) return one ~= '' and other ~= '' and one ~= other end
 

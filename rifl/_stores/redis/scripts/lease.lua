@@ -29,6 +29,11 @@ if what == 'renew' then
   if not row[1] or state == 'over' then return tell('unknown') end
   if state == 'closed' then return tell('closed') end
   renew(row[3])
+  -- 6 first incomplete, 7 completed ranges: of a client, as those of a call
+  if state == '' then
+    local told = redis.call('HMGET', ROW, 'first', 'acks')
+    acknowledge(told[1], told[2] or '', ARGV[6], ARGV[7])
+  end
   return reply(state == 'session' and 'session' or 'alive')
 end
 
