@@ -37,6 +37,11 @@ EVENTS = {
               "ten seconds; `left_out` more were not.",
               "Add servers, or make handlers quicker. If the server has room, raise the bound: "
               "docs/reference/policies.md#overload.", "today"),
+        Event("handler_cancelled", "warning", "method rpc_id left_out",
+              "A coroutine handler was cancelled, as no caller waited for it any more. Written at "
+              "most once in ten seconds; `left_out` more were not.",
+              "If it lasts, callers give up before handlers end: add servers, or allow more time.",
+              "today"),
         Event("calls_without_message", "warning", "calls source",
               "The server ended so many calls that opened and sent no message, the last one from "
               "this address. Written at most once a minute.",

@@ -101,6 +101,11 @@ class PrometheusObserver(Observer):
             "Secrets, tokens and certificates that were missing or wrong.",
             *("kind", "reason"),
         )
+        self._cancelled = counter(
+            "rifl_server_cancelled",
+            "Coroutine handlers that were cancelled, as no caller waited for them.",
+            "method",
+        )
         self._ended = counter(
             "rifl_client_calls", "Calls that ended.", "method", "outcome", "reason", "code"
         )
@@ -163,6 +168,10 @@ class PrometheusObserver(Observer):
     def caller_refused(self, kind: str, reason: str) -> None:
         """Count a caller that was not let in."""
         self._callers.labels(kind, reason).inc()
+
+    def handler_cancelled(self, method: str) -> None:
+        """Count a handler that was cancelled."""
+        self._cancelled.labels(method).inc()
 
     def call_ended(self, ended: EndedCall, begun: object) -> None:
         """Count a client's call."""

@@ -190,7 +190,7 @@ def _until_unheard(run: Run, engine: CallEngine) -> Run:
         finally:
             attempt.task = None
             if attempt.unheard is not None and attempt.unheard.cancelled:
-                engine.cancelled += 1
+                engine.handler_cancelled(attempt.call)
                 if task is not None:
                     # The rest of the call is none of the handler's, and goes on.
                     task.uncancel()

@@ -96,6 +96,11 @@ class CallEngine:
         # The secrets tokens are checked with; None where that is done elsewhere.
         self._ring = authority.key_ring
 
+    def handler_cancelled(self, call: Call) -> None:
+        """Note that a handler that no caller waited for was cancelled, and has ended."""
+        self.cancelled += 1
+        self.replies.cancelled(call)
+
     def arrive(
         self, method: str, request: bytes, context: Any, read: Callable[[bytes], Any] | None = None
     ) -> Call:

@@ -83,6 +83,11 @@ class RefusalLog:
         else:
             self._seldom.cause(error, **identity)
 
+    def cancelled(self, call: Call) -> None:
+        """Note one handler that was cancelled."""
+        identity = {"method": call.method, "rpc_id": str(call.rpc_id)}
+        self._seldom.warn("handler_cancelled", "CANCELLED", **identity)
+
 
 _OK = 0
 # Said of the client or of the server, not of the call: told once if told of all of a batch.
@@ -256,6 +261,12 @@ class Replies:
         if executed is not None and sum(map(len, executed)) + _ITEM_BYTES * len(executed) <= left:
             return encode_executed(executed)
         return encode_reply(list(_fitting(told, left)))
+
+    def cancelled(self, call: Call) -> None:
+        """Say that a handler was cancelled, as no caller waited for it."""
+        self._refusals.cancelled(call)
+        if self._observer is not None:
+            self._observer.handler_cancelled(call.method)
 
     def batch_status(
         self, method: str, calls: Sequence[Call], error: RiflError, began: float

@@ -11,11 +11,13 @@ from typing import Any
 import grpc
 import psycopg
 import pytest
+from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 import rifl
 import rifl.aio
 from rifl._wire.envelope import encode_batch
+from rifl.metrics import PrometheusObserver
 from tests.helpers.raw import RawClient, read
 from tests.helpers.servers import generic, serve
 from tests.helpers.waiting import DEADLINE_S, until
@@ -35,7 +37,9 @@ class Left:
         # What a cancelled handler does.
         self.swallows = self.lingers = False
         self.within: Callable[..., Any] = self._wait_first if within is None else within
-        self.dedup = rifl.Deduplicator(url, methods={_ACT: policy})
+        self.registry = CollectorRegistry()
+        observer = PrometheusObserver(self.registry)
+        self.dedup = rifl.Deduplicator(url, methods={_ACT: policy}, observer=observer)
         self._serving = serve("aio", [generic("test.Left", {"Act": self._act})], dedup=self.dedup)
         self.served = self._serving.__enter__()
         self.loop: Any = self.served.loop
@@ -119,7 +123,7 @@ def test_a_run_whose_caller_cancels_is_cancelled_and_runs_again(
     where = {"memory:": lambda: url, "sqlite": lambda: f"sqlite:///{tmp_path}/s.db"}
     store = where.get(url, lambda: request.getfixturevalue("shared_redis").url())()
     server = left(store, max_running=room)
-    with RawClient(server.served.address) as client:
+    with RawClient(server.served.address) as client, capture_logs() as events:
         call = client.future(_ACT, b"1", 1)
         server.runs_are(1)
         call.cancel()
@@ -128,6 +132,9 @@ def test_a_run_whose_caller_cancels_is_cancelled_and_runs_again(
         assert (again.response, again.outcome) == (b"did 1", "executed")
         assert client.call(_ACT, b"1", 1, attempt=3).outcome == "replayed"
     assert server.runs == [b"1", b"1"]
+    assert [each["method"] for each in events if each["event"] == "handler_cancelled"] == [_ACT]
+    cancelled = {"method": _ACT}
+    assert server.registry.get_sample_value("rifl_server_cancelled_total", cancelled) == 1
 
 
 @pytest.mark.parametrize("policy", [{"kind": "plain"}, {"cancel_unheard": False}])

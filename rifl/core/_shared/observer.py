@@ -104,6 +104,9 @@ class Observer:
     def caller_refused(self, kind: str, reason: str) -> None:
         """A caller was not let in: what it has to show (``kind``) is missing, or wrong."""
 
+    def handler_cancelled(self, method: str) -> None:
+        """A coroutine handler was cancelled, as no caller waited for it, and has ended."""
+
     # -- a client's ------------------------------------------------------------------
 
     def call_begins(
@@ -181,6 +184,10 @@ class Observers(Observer):
     def caller_refused(self, kind: str, reason: str) -> None:
         """See ``Observer``."""
         self._each("caller_refused", kind, reason)
+
+    def handler_cancelled(self, method: str) -> None:
+        """See ``Observer``."""
+        self._each("handler_cancelled", method)
 
     def call_begins(
         self, method: str, metadata: Sequence[tuple[str, Any]] | None
