@@ -102,6 +102,27 @@ def test_a_connection_that_dies_costs_no_token(connect: Connect) -> None:
         assert len(server.arrivals) == 60
 
 
+def test_a_server_that_cancels_its_calls_and_leaves_costs_no_token(connect: Connect) -> None:
+    """As one that stops does: those that wait for a token are sent once the connection is lost."""
+
+    def cancelled(arrival: Arrival, context: grpc.ServicerContext) -> bytes:
+        if arrival.attempt == 1:
+            context.abort(grpc.StatusCode.CANCELLED, "stopping")
+        label(context, "replayed")
+        return b"2"
+
+    held = Held()
+    retry = RetryPolicy(budget_tokens=1.0, budget_ratio=0.0)
+    with ProtocolServer(cancelled) as server, closing(ForgettingProxy(server.port)) as proxy:
+        caller = connect(proxy.target, retry=retry, observer=held)
+        calls = start(caller, 30)
+        until(lambda: held.retries >= 25, "calls wait for a token")
+        begun = time.monotonic()
+        proxy.cut()
+        assert {caller.result(call) for call in calls} == {b"2"}
+        assert time.monotonic() - begun < 15
+
+
 def test_attempts_that_find_no_connection_cost_no_token(connect: Connect) -> None:
     """While a server is away its calls are tried as often as ever."""
     held = Held()

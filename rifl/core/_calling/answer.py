@@ -11,7 +11,7 @@ from _rifl_ground.refusals import Outcome
 from rifl.core._calling.issued_call import IssuedCall
 from rifl.core._calling.retry import pause_s
 from rifl.core._shared import errors
-from rifl.core._shared.codes import TRANSPORT_CODES, UNREACHED_CODES
+from rifl.core._shared.codes import LOST_CODES, TRANSPORT_CODES
 from rifl.core._shared.reasons import (
     FINAL_REASONS,
     FORGOTTEN_REASONS,
@@ -54,8 +54,8 @@ class AttemptAnswer(NamedTuple):
 
     @property
     def unreached(self) -> bool:
-        """Whether no server that is known to be one answered."""
-        return self.code in UNREACHED_CODES and self.outcome is None and not self.reason
+        """Whether no server that is known to be one answered, so that a connection may be lost."""
+        return self.code in LOST_CODES and self.outcome is None and not self.reason
 
     @property
     def sends_on(self) -> bool:

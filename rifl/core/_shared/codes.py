@@ -35,6 +35,8 @@ TRANSPORT_CODES = frozenset(
 # deadline is our own and only its shell cancels it, when no answer came in time; a call's
 # deadline and cancellation are the caller's, and say nothing of the server.
 UNREACHED_CODES = frozenset({"UNAVAILABLE"})
+# A server that stops may cancel its calls before it closes the connection.
+LOST_CODES = frozenset({"UNAVAILABLE", "CANCELLED"})
 UNREACHED_HEARTBEAT_CODES = frozenset({"UNAVAILABLE", _DEADLINE_EXCEEDED, "CANCELLED"})
 # What a call that may have run is raised with: no retry policy repeats it.
 MAY_HAVE_RUN_CODE = "FAILED_PRECONDITION"
