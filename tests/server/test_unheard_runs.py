@@ -10,8 +10,10 @@ from typing import Any
 
 import grpc
 import psycopg
+import psycopg_pool
 import pytest
 from prometheus_client import CollectorRegistry
+from sqlalchemy.ext.asyncio import create_async_engine
 from structlog.testing import capture_logs
 
 import rifl
@@ -350,6 +352,65 @@ def test_a_cancelled_transaction_leaves_no_effect(
         server.cancellations_are(1)
         assert client.call(_ACT, b"1", 1, attempt=2).response == b"did 1"
     assert (len(server.runs), effects.count) == (2, 1)
+
+
+class Pooled:
+    """Effects by connections of a pool that has one: a library's, or SQLAlchemy's."""
+
+    def __init__(self, effects: Effects, kind: str) -> None:
+        self._effects = effects
+        self._kind = kind
+        self._pool: Any = None
+
+    async def within(self, left: Left, request: bytes, context: Any) -> bytes:
+        async with await self._connection() as connection:
+            insert = "INSERT INTO unheard VALUES (%s)"
+            async with rifl.aio.transaction(context, connection):
+                if self._kind == "psycopg":
+                    await connection.execute(insert, (request,))
+                else:
+                    await connection.exec_driver_sql(insert, (request,))
+                await left.wait(request)
+                rifl.record(context, b"did " + request, connection)
+        return b"did " + request
+
+    async def _connection(self) -> Any:
+        url = self._effects.url
+        if self._kind == "psycopg":
+            if self._pool is None:
+                self._pool = psycopg_pool.AsyncConnectionPool(
+                    url, min_size=1, max_size=1, open=False
+                )
+                await self._pool.open()
+            return self._pool.connection()
+        if self._pool is None:
+            self._pool = create_async_engine(
+                url.replace("postgresql:", "postgresql+psycopg:"), pool_size=1, max_overflow=0
+            )
+        return self._pool.connect()
+
+    async def close(self) -> None:
+        await (self._pool.close() if self._kind == "psycopg" else self._pool.dispose())
+
+
+@pytest.mark.parametrize("pool", ["psycopg", "sqlalchemy"])
+def test_a_cancelled_handler_gives_its_connection_back_clean(
+    left: Any, effects: Effects, shared_postgres: Any, pool: str
+) -> None:
+    """The pool's only one: the retry, and another call, have their effects by it, once each."""
+    pooled = Pooled(effects, pool)
+    server = left(shared_postgres.url(), pooled.within, kind="atomic")
+    with RawClient(server.served.address) as client:
+        call = client.future(_ACT, b"1", 1)
+        server.runs_are(1)
+        call.cancel()
+        server.cancellations_are(1)
+        again = client.call(_ACT, b"1", 1, attempt=2)
+        assert again.response == b"did 1"
+        server.release()
+        assert client.call(_ACT, b"2", 2).response == b"did 2"
+    server.loop.run(pooled.close())
+    assert (server.runs, effects.count) == ([b"1", b"1", b"2"], 2)
 
 
 def test_a_commit_that_has_begun_is_not_cut_off(
