@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import signal
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -23,6 +25,7 @@ from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import (
     Draining,
+    ForkedProcess,
     InProgress,
     PayloadMismatch,
     RecordPending,
@@ -356,6 +359,46 @@ def test_look_ups_that_wait_take_one_job(keys: Keys, monkeypatch: pytest.MonkeyP
     assert verdicts == [Verdict.NEW, Verdict.IN_PROGRESS, *[Verdict.NEW] * 16]
     assert (len(jobs), held.count, early) == (1, 2, [0, 0])
     assert len(read) == 4, "a statement for the first one, and one for the others, in each file"
+
+
+def test_a_fork_while_look_ups_wait(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The child gets neither their job nor the connection, also for what the parent had begun."""
+    held = Held(keys, monkeypatch)
+    begun: Any = keys.store.claim(keyed(namespace_id(b"before"), b"k"), IDEMPOTENT)
+
+    async def awaited() -> Any:
+        return await begun
+
+    async def claimed() -> Any:
+        return await keys.store.claim(keyed(PEER, b"new"), IDEMPOTENT)
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(lambda: asyncio.run(_claim_many(keys, 3)))
+        assert held.reached.wait(DEADLINE_S)
+        if (child := os.fork()) == 0:
+            # Of the parent's tests nothing may run here, and nothing waits for long.
+            signal.alarm(int(DEADLINE_S))
+            refused = 0
+            try:
+                for use in (
+                    lambda: keys.claim(b"new"),
+                    lambda: asyncio.run(claimed()),
+                    begun.wait,
+                    lambda: asyncio.run(awaited()),
+                ):
+                    try:
+                        use()
+                    except ForkedProcess:
+                        refused += 1
+            finally:
+                os._exit(refused)
+        _, status = os.waitpid(child, 0)
+        held.go_on.set()
+        found = waiting.result(DEADLINE_S)
+    assert os.waitstatus_to_exitcode(status) == 4
+    assert [each.verdict for each in found] == [Verdict.NEW] * 3
+    assert begun.wait().verdict is Verdict.NEW
+    assert keys.counts() == {"main.db": {}, "other.db": {}}
 
 
 @pytest.mark.parametrize("error", [RuntimeError("a defect"), SystemExit("a defect")])

@@ -221,7 +221,6 @@ class SqliteStore(EmbeddedStore):
         self._kept_keys = 0
         self.in_background = medium.in_background
         self._lookups = LookupsBeside(self.look_up, medium.in_background)
-        self.look_up_beside = self._lookups.begin
         self.free_bytes = medium.free_bytes(self._main.path)
         self._removals = Removals(self._databases, self._lock)
         self.leases = SqliteLeaseStorage(
@@ -435,6 +434,11 @@ class SqliteStore(EmbeddedStore):
             if mine.call is call
             else BesideLookup(self, mine, call, policy)
         )
+
+    def look_up_beside(self, attempts: Sequence[SqliteAttempt]) -> Pending:
+        """Do the same as ``look_up`` beside the event loop."""
+        # A method, as a forked child is refused those: there is no thread there that would do it.
+        return self._lookups.begin(attempts)
 
     def look_up(self, attempts: Sequence[SqliteAttempt]) -> Replies:
         """Read keys that are claimed, and decide: see ``ClientTable``."""
