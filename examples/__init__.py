@@ -2,8 +2,8 @@
 
 Which one shows what: docs/how-to/examples.md.
 
-- Servers: ``wrap_server``, ``wrap_aio_server``, ``atomic_record``, ``sqlalchemy_service``,
-  ``outbox``.
+- Servers: ``wrap_server``, ``wrap_aio_server``, ``tokens``, ``mutual_tls``, ``atomic_record``,
+  ``sqlalchemy_service``, ``outbox``.
 - Callers: ``retries_and_hedging``, ``header_only_client``, ``batched_rows``, ``http_front``,
   ``recipes``.
 - Several servers: ``replicas_over_redis``, ``replicated_bank``; ``deploying``: what they run in.

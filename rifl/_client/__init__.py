@@ -19,7 +19,8 @@ What happens to a call, in this order:
 What calls share:
 
 - ``state``, ``sync_client``, ``aio_client``: one client id's owner;
-  ``lease_requests``: how its lease is kept; ``shared_renewals``: along with others'.
+  ``lease_requests``: how its lease is kept; ``shared_renewals``: along with others';
+  ``own_metadata``: what the application adds to these requests.
 - ``sync_session``, ``aio_session``, ``resolution``: ``channel.session``; ``session_secret``;
   ``plaintext``: off which connections that stays.
 """

@@ -133,7 +133,7 @@ def connect(
         # Called in place of gRPC's function, by another call of this one.
         return inner  # type: ignore[return-value]
     alike = None
-    if not (around or follow):
+    if not (around or follow or settings.metadata):
         alike = likeness(grpc.aio, target, credentials, options, keywords.get("compression"))
     channel = AioChannel(inner, settings, open_one, intercepted=bool(around), alike=alike)
     channel._client.insecure = credentials is None

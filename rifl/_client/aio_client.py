@@ -29,6 +29,7 @@ from rifl._client.lease_requests import (
     says_something,
     unsent,
 )
+from rifl._client.own_metadata import MetadataFunction, aio_entries_for
 from rifl._client.routing import LEASE_SERVICE, Router
 from rifl._client.settings import Settings
 from rifl._client.shared_renewals import share_renewals
@@ -57,7 +58,7 @@ class AioClient(ClientState):
         self.channel = channel
         if hasattr(channel, "replace") and settings.retry.silence_s is not None:
             self.watch = ConnectionWatch(settings.retry.silence_s)
-        self._keeper = LeaseKeeper(channel)
+        self._keeper = LeaseKeeper(channel, settings.metadata)
         # Whether it is known to be.
         self.insecure = False
         # What ``rest`` waits for. Calls whose first attempt is gRPC's own are not in it.
@@ -117,8 +118,9 @@ def interrupted(task: asyncio.Task[None]) -> bool:
 class LeaseKeeper:
     """As the sync client's, on a task."""
 
-    def __init__(self, channel: Any) -> None:
+    def __init__(self, channel: Any, metadata: MetadataFunction | None) -> None:
         self._channel = channel
+        self._metadata = metadata
         self._stubs = {name: _stub(channel, name, reply) for name, reply in REPLIES.items()}
         self._release = _stub(channel, "Release", pb.ReleaseReply)
         self._open_stream: Any = channel.stream_stream(
@@ -165,8 +167,12 @@ class LeaseKeeper:
         if release is not None:
             request = pb.ReleaseRequest(client_id=release.client_id, token=release.token)
             # It expires by itself.
-            with contextlib.suppress(grpc.RpcError, grpc.aio.UsageError):
-                await contextvars.Context().run(self._release, request, timeout=1.0)
+            with contextlib.suppress(grpc.RpcError, grpc.aio.UsageError, TimeoutError):
+                async with asyncio.timeout(1.0):
+                    metadata = await aio_entries_for(self._metadata, LEASE_SERVICE + "Release")
+                await contextvars.Context().run(
+                    self._release, request, timeout=1.0, metadata=metadata
+                )
 
     async def ask(self, state: ClientState, request: LeaseRequest) -> None:
         try:
@@ -209,8 +215,9 @@ class LeaseKeeper:
                 return await self._on(self._channel.at(at), request, request.timeout_s), status
             if request.lease is not None and request.streamed:
                 return await self._renew_on_stream(request.lease, request), status
+            metadata = await aio_entries_for(self._metadata, LEASE_SERVICE + request.method)
             ask = self._stubs[request.method]
-            return await ask(request.message, timeout=request.timeout_s), status
+            return await ask(request.message, timeout=request.timeout_s, metadata=metadata), status
         except grpc.RpcError as error:
             # Frames hold gRPC's call, and that the connection, also of a channel that was closed.
             status = error.with_traceback(None)  # type: ignore[assignment]
@@ -256,10 +263,10 @@ class LeaseKeeper:
                 await left.close(None)
         return reply, status
 
-    @staticmethod
-    async def _on(channel: grpc.aio.Channel, request: LeaseRequest, timeout_s: float) -> Any:
+    async def _on(self, channel: grpc.aio.Channel, request: LeaseRequest, timeout_s: float) -> Any:
+        metadata = await aio_entries_for(self._metadata, LEASE_SERVICE + request.method)
         return await _stub(channel, request.method, REPLIES[request.method])(
-            request.message, timeout=timeout_s
+            request.message, timeout=timeout_s, metadata=metadata
         )
 
     async def _renew_on_stream(self, lease: ClientLease, request: LeaseRequest) -> pb.RenewReply:
@@ -268,7 +275,8 @@ class LeaseKeeper:
             self._end_stream()
             self._at = self._router.targets.current
         if self._stream is None:
-            self._stream = self._open_stream()
+            metadata = await aio_entries_for(self._metadata, LEASE_SERVICE + "KeepAlive")
+            self._stream = self._open_stream(metadata=metadata)
         stream = self._stream
         try:
             async with asyncio.timeout(timeout_s):

@@ -10,6 +10,7 @@ import grpc.aio
 
 from rifl._client.aio_client import AioClient
 from rifl._client.lease_requests import LeaseWaiter
+from rifl._client.own_metadata import aio_entries_for
 from rifl._client.resolution import (
     RESOLVE_METHOD,
     Closing,
@@ -57,7 +58,10 @@ class AioSession:
         resolver = Resolver(self._client, rpc_id, timeout)
         while True:
             try:
-                reply = await self._resolve(resolver.request(), timeout=resolver.remaining_s())
+                metadata = await aio_entries_for(self._client.settings.metadata, RESOLVE_METHOD)
+                reply = await self._resolve(
+                    resolver.request(), timeout=resolver.remaining_s(), metadata=metadata
+                )
             except grpc.aio.AioRpcError as error:
                 await asyncio.sleep(resolver.retry_after_s(error))
             else:
@@ -69,7 +73,8 @@ class AioSession:
         ask: Any = self._client.channel.unary_unary(closing.METHOD)
         while True:
             try:
-                await ask(closing.request, timeout=closing.remaining_s())
+                metadata = await aio_entries_for(self._client.settings.metadata, closing.METHOD)
+                await ask(closing.request, timeout=closing.remaining_s(), metadata=metadata)
             except grpc.aio.AioRpcError as error:
                 await asyncio.sleep(closing.retry_after_s(error))
             else:

@@ -33,11 +33,11 @@ from rifl.core._shared.reasons import REASONS
 __all__ = [
     "ANOTHER_STORE",
     "NOT_HOSTED",
-    "NOT_LET_IN",
     "CallError",
     "Status",
     "agreeing",
     "call_error",
+    "explained",
     "may_retry",
     "plain_error",
     "reentrant",
@@ -56,11 +56,7 @@ NOT_HOSTED = (
     "The server does not host the lease service (Deduplicator.add_to_server), or a proxy in front "
     "of it answered"
 )
-NOT_LET_IN = (
-    "An interceptor of the server refused /lease_server.v1.LeaseServer/: let that and "
-    "/rifl.v1.Outcomes/ pass, or send the token by connect(interceptors=), which all requests go "
-    "through"
-)
+_NOT_LET_IN = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 
 
 # What grpc/_channel.py says where it ends a call by itself.
@@ -322,6 +318,19 @@ def call_error(
         else getattr(status, "debug_error_string", str)(),
         original_code=original_code,
         key=key,
+    )
+
+
+def explained(status: Status, reason: str, method: str) -> str:
+    """Return a status's text; if the server let the client's own request not in, what to do."""
+    details = status.details() or ""
+    # What did not leave this process says so itself.
+    if reason or status.code() not in _NOT_LET_IN or isinstance(status, CallError):
+        return details
+    return (
+        f"{details}. An interceptor of the server, or a proxy, refused {method}, which rifl's "
+        "client calls by itself. Let it and its service pass, or send a token with it: by "
+        "connect(metadata=), connect(interceptors=) or composite channel credentials"
     )
 
 

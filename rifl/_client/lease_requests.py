@@ -155,7 +155,7 @@ def unsent(request: LeaseRequest) -> None:
     settle(request.companions, (), request.sent_at)
 
 
-def broken(state: ClientState, request: LeaseRequest, error: Exception) -> None:
+def broken(state: ClientState, request: LeaseRequest, error: BaseException) -> None:
     """Handle what other code raised in a request, such as an interceptor beneath.
 
     It is repeated, as after any error: the next one may succeed.

@@ -11,7 +11,7 @@ import grpc.aio
 from _rifl_ground.refusals import Outcome
 from lease_server.v1 import lease_server_pb2 as pb
 from rifl._client.answers import FinalStatus, read_answer
-from rifl._client.errors import CallError, Status, call_error
+from rifl._client.errors import CallError, Status, call_error, explained
 from rifl._client.session_secret import shown
 from rifl._client.state import ClientState
 from rifl._grpc.codes import status_code
@@ -44,6 +44,8 @@ class Resolution:
 class Asking:
     """What is asked of the server besides calls, and may be asked again: how often, how long."""
 
+    METHOD = RESOLVE_METHOD
+
     def __init__(self, state: ClientState, timeout_s: float | None, rpc_id: RpcId | None) -> None:
         state.check_usable()
         self._state = state
@@ -70,7 +72,7 @@ class Asking:
         if state.closed or not answer.transient or delay < 0 or (left is not None and delay > left):
             raise call_error(
                 status.code(),
-                status.details(),
+                explained(status, answer.reason, self.METHOD),
                 rpc_id=self._rpc_id,
                 # Only this library's own errors say that nothing was sent.
                 outcome=status.outcome if isinstance(status, CallError) else Outcome.UNKNOWN,

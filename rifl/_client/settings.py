@@ -73,6 +73,7 @@ class ConnectKeywords(_Keywords, total=False):
     options: Sequence[tuple[str, Any]]
     compression: grpc.Compression | None
     interceptors: Sequence[Any]
+    metadata: Callable[[str], Any] | None
     hedge_after: float | None
     session: str | None
     session_retention: float | None
@@ -97,6 +98,7 @@ _FIELDS = {
     "plaintext_secrets": "plaintext_secrets",
     "keep_deadline_exceeded": "keep_deadline_exceeded",
     "group_path": "group_path",
+    "metadata": "metadata",
 }
 
 
@@ -128,6 +130,8 @@ class Settings:
     conflict_keys: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
     # How calls travel to a group: one of GROUP_PATHS.
     group_path: str = DEFAULT_GROUP_PATH
+    # What is asked for the metadata of the client's own requests, by the method's name.
+    metadata: Callable[[str], Any] | None = None
 
     def __post_init__(self) -> None:
         if self.hedge_after_s is not None and self.hedge_after_s <= 0:
@@ -141,6 +145,8 @@ class Settings:
                 "session_retention belongs to a session, and is a millisecond to 30 days long: "
                 "servers keep none longer"
             )
+        if self.metadata is not None and not callable(self.metadata):
+            raise ValueError("metadata is a function of the method's name: of each call, see stubs")
         if self.group_path not in GROUP_PATHS:
             raise ValueError(f"group_path is one of {', '.join(GROUP_PATHS)}")
         for method, found in self.conflict_keys.items():

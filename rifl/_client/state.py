@@ -21,15 +21,15 @@ from rifl._client.answers import ENDED_BY_CHANNEL, REPLACED, FinalStatus, read_a
 from rifl._client.errors import (
     ANOTHER_STORE,
     NOT_HOSTED,
-    NOT_LET_IN,
     CallError,
     Status,
     call_error,
+    explained,
     reentrant,
 )
 from rifl._client.grpc_channels import Connect
 from rifl._client.keys import take_key
-from rifl._client.routing import Router
+from rifl._client.routing import LEASE_SERVICE, Router
 from rifl._client.settings import Settings
 from rifl._client.shared_renewals import Renewals
 from rifl._grpc.status import rich_status
@@ -498,7 +498,7 @@ class ClientState:
             for waiter in refused:
                 del self.lease_waiters[waiter]
         if refused:
-            status = _told(status, answer)
+            status = _told(status, answer, self.settings.session_name is not None)
         for waiter in refused:
             waiter.refuse(status, answer)
             self._to_be_told.pop(waiter, None)
@@ -586,21 +586,17 @@ class ClientState:
         return release
 
 
-_NOT_LET_IN = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
-
-
 def _observer_failed(method: str, error: Exception) -> None:
     _log.error("observer_failed", method=method, error=repr(error))
 
 
-def _told(status: Status, answer: AttemptAnswer) -> FinalStatus:
+def _told(status: Status, answer: AttemptAnswer, named: bool) -> FinalStatus:
     """Return what calls are told that wait for a client id: what the server answered."""
     code = status.code()
-    details = f"no client id: {code.name}: {status.details()}"
+    method = LEASE_SERVICE + ("OpenSession" if named else "Grant")
+    details = f"no client id: {code.name}: {explained(status, answer.reason, method)}"
     if code is grpc.StatusCode.UNIMPLEMENTED and not answer.reason:
         code, details = grpc.StatusCode[NotDeduplicated.code_name], f"{details}. {NOT_HOSTED}"
-    elif code in _NOT_LET_IN and not answer.reason:
-        details = f"{details}. {NOT_LET_IN}"
     return FinalStatus(code, details, (), status.trailing_metadata())
 
 

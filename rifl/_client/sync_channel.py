@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import threading
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -174,6 +175,11 @@ def connect(
     Interceptors that must see each call once go around the channel, by
     ``grpc.intercept_channel``.
 
+    ``metadata``: what the client's own requests carry, for client ids, leases, sessions and
+    resolutions: a function of the method's name (a coroutine function for ``rifl.aio``), which
+    returns entries. Asked anew for each attempt, mostly in a thread of the client's, under no lock
+    of rifl's. If it raises, the calls that need the request end with UNAUTHENTICATED.
+
     ``session`` names a session that outlives this process: all who open the name
     have the same client id, until the session is closed or unused for
     ``session_retention`` seconds (None: the server's default; at most 30 days). It takes calls
@@ -207,6 +213,8 @@ def connect(
     settings = make_settings(
         keywords, grpc_retries=grpc_retries, max_response_bytes=max_response_bytes
     )
+    if inspect.iscoroutinefunction(settings.metadata):
+        raise ValueError("metadata is a coroutine function for rifl.aio.connect only")
     interceptors = keywords.get("interceptors", ())
 
     def open_one(address: str, *, own: bool = False) -> grpc.Channel:
@@ -221,7 +229,7 @@ def connect(
         # Called in place of gRPC's function, by another call of this one.
         return inner  # type: ignore[return-value]
     alike = None
-    if not (interceptors or follow):
+    if not (interceptors or follow or settings.metadata):
         alike = likeness(grpc, target, credentials, options, keywords.get("compression"))
     return Channel(inner, settings, open_one, alike)
 

@@ -32,6 +32,7 @@ from rifl._client.lease_requests import (
     says_something,
     unsent,
 )
+from rifl._client.own_metadata import MetadataFunction, entries_for
 from rifl._client.routing import LEASE_SERVICE, Router
 from rifl._client.settings import Settings
 from rifl._client.shared_renewals import share_renewals
@@ -40,6 +41,8 @@ from rifl.core._calling.client_lease import ClientLease
 from rifl.core._calling.silence import ConnectionWatch, SilenceCheck, SilenceStep
 
 _log = get_logger("rifl.client")
+# How long closing waits for an id to be given back.
+_RELEASE_S = 1.0
 
 
 class Timer:
@@ -127,7 +130,7 @@ class SyncClient(ClientState):
         self.timers = Timers()
         if hasattr(channel, "replace") and settings.retry.silence_s is not None:
             self.watch = ConnectionWatch(settings.retry.silence_s)
-        self._keeper = LeaseKeeper(channel)
+        self._keeper = LeaseKeeper(channel, settings.metadata)
 
     def connectivity(self, index: int) -> grpc.ChannelConnectivity | None:
         """See ``ClientState``."""
@@ -187,11 +190,12 @@ class LeaseKeeper:
     leave to it, which may take no lock: see ``leave``.
     """
 
-    def __init__(self, channel: Any) -> None:
+    def __init__(self, channel: Any, metadata: MetadataFunction | None) -> None:
         self._channel = channel
+        self._metadata = metadata
         self._stubs = {name: _stub(channel, name, reply) for name, reply in REPLIES.items()}
         self._release = _stub(channel, "Release", pb.ReleaseReply)
-        self._stream = _Stream(channel)
+        self._stream = _Stream(channel, metadata)
         # What the thread is to do besides the lease; None: look again. A SimpleQueue,
         # since finalizers put into it, in the middle of anything: an Event has a lock.
         self._wakeup: _Wakeup = queue.SimpleQueue()
@@ -229,13 +233,26 @@ class LeaseKeeper:
         """Stop, and give ``release`` back if the server answers within a second."""
         self._wakeup.put(None)
         self._stream.close()
-        if release is not None:
-            request = pb.ReleaseRequest(client_id=release.client_id, token=release.token)
-            try:
-                contextvars.Context().run(self._release, request, timeout=1.0)
-            except (grpc.RpcError, ValueError):
-                # It expires by itself; a channel closed under us raises ValueError.
-                return
+        if release is None:
+            return
+        if self._metadata is None:
+            self._give_back(release)
+            return
+        # The application's function may take its time, and closing may not.
+        giving = threading.Thread(
+            target=self._give_back, args=(release,), name="rifl-release", daemon=True
+        )
+        giving.start()
+        giving.join(_RELEASE_S)
+
+    def _give_back(self, release: ClientLease) -> None:
+        request = pb.ReleaseRequest(client_id=release.client_id, token=release.token)
+        try:
+            metadata = entries_for(self._metadata, LEASE_SERVICE + "Release")
+            contextvars.Context().run(self._release, request, timeout=_RELEASE_S, metadata=metadata)
+        except (grpc.RpcError, ValueError):
+            # It expires by itself; a channel closed under us raises ValueError.
+            return
 
     def ask(self, state: ClientState, request: LeaseRequest) -> None:
         """Send a request, and wait for its answer."""
@@ -245,7 +262,7 @@ class LeaseKeeper:
             # The channel was closed.
             unsent(request)
             raise
-        except Exception as error:  # noqa: BLE001 - an interceptor's of the application
+        except BaseException as error:  # noqa: BLE001 - the application's: this thread is ours
             broken(state, request, error)
         else:
             if reply is not None:
@@ -274,7 +291,9 @@ class LeaseKeeper:
                 return self._on(self._channel.at(at), request, request.timeout_s), status
             if request.streamed:
                 return self._stream.renew(request.message, request.timeout_s), status
-            return self._stubs[request.method](request.message, timeout=request.timeout_s), status
+            metadata = entries_for(self._metadata, LEASE_SERVICE + request.method)
+            ask = self._stubs[request.method]
+            return ask(request.message, timeout=request.timeout_s, metadata=metadata), status
         except grpc.RpcError as error:
             status = error  # type: ignore[assignment]
         check = check_of(state, request, status)
@@ -312,10 +331,10 @@ class LeaseKeeper:
                 left.close()
         return reply, status
 
-    @staticmethod
-    def _on(channel: grpc.Channel, request: LeaseRequest, timeout_s: float) -> Any:
+    def _on(self, channel: grpc.Channel, request: LeaseRequest, timeout_s: float) -> Any:
+        metadata = entries_for(self._metadata, LEASE_SERVICE + request.method)
         return _stub(channel, request.method, REPLIES[request.method])(
-            request.message, timeout=timeout_s
+            request.message, timeout=timeout_s, metadata=metadata
         )
 
 
@@ -362,8 +381,9 @@ def _channel_gone(state: ClientState) -> None:
 class _Stream:
     """The KeepAlive stream: opened when first needed, again after it broke."""
 
-    def __init__(self, channel: grpc.Channel) -> None:
+    def __init__(self, channel: grpc.Channel, metadata: MetadataFunction | None) -> None:
         self._router: Router | None = getattr(channel, "router", None)
+        self._metadata = metadata
         self._at = 0
         self._open = channel.stream_stream(
             LEASE_SERVICE + "KeepAlive",
@@ -379,8 +399,9 @@ class _Stream:
             self.close()
             self._at = self._router.targets.current
         if self._call is None:
+            metadata = entries_for(self._metadata, LEASE_SERVICE + "KeepAlive")
             self._requests = queue.SimpleQueue()
-            self._call = self._open(iter(self._requests.get, None))
+            self._call = self._open(iter(self._requests.get, None), metadata=metadata)
         call = self._call
         # A stream has no deadline for one answer: this is it.
         timer = threading.Timer(timeout_s, call.cancel)

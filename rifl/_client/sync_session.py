@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 
 from rifl._client.lease_requests import LeaseWaiter
+from rifl._client.own_metadata import entries_for
 from rifl._client.resolution import (
     RESOLVE_METHOD,
     Closing,
@@ -71,7 +72,10 @@ class Session:
         pause = threading.Event()
         while True:
             try:
-                reply: Any = self._resolve(resolver.request(), timeout=resolver.remaining_s())
+                metadata = entries_for(self._client.settings.metadata, RESOLVE_METHOD)
+                reply: Any = self._resolve(
+                    resolver.request(), timeout=resolver.remaining_s(), metadata=metadata
+                )
             except grpc.RpcError as error:
                 pause.wait(resolver.retry_after_s(error))  # type: ignore[arg-type]
             else:
@@ -91,7 +95,8 @@ class Session:
         pause = threading.Event()
         while True:
             try:
-                ask(closing.request, timeout=closing.remaining_s())
+                metadata = entries_for(self._client.settings.metadata, closing.METHOD)
+                ask(closing.request, timeout=closing.remaining_s(), metadata=metadata)
             except grpc.RpcError as error:
                 pause.wait(closing.retry_after_s(error))  # type: ignore[arg-type]
             else:

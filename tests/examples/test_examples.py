@@ -16,6 +16,8 @@ ROOT = Path(__file__).parents[2]
     [
         "wrap_server",
         "wrap_aio_server",
+        "tokens",
+        "mutual_tls",
         "retries_and_hedging",
         "batched_rows",
         "atomic_record",
