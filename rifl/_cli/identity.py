@@ -35,5 +35,19 @@ def candidates(text: str) -> int | list[RpcId]:
     return found
 
 
+def shown(rpc_id: RpcId) -> str:
+    """Return an identity for people: a key that is text as text, if that means it alone."""
+    if rpc_id.key is None:
+        return str(rpc_id)
+    try:
+        text = rpc_id.key.decode()
+    except UnicodeDecodeError:
+        return str(rpc_id)
+    named = f"{rpc_id.client_id}/{text}"
+    # Nor does it break a line, a table or a file of identities.
+    plain = text.isprintable() and not any(each.isspace() for each in text)
+    return named if plain and candidates(named) == [rpc_id] else str(rpc_id)
+
+
 def _is_number(text: str, largest: int = MAX_SEQ) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 20 and 1 <= int(text) <= largest

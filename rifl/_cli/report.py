@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from rifl._cli.identity import shown
 from rifl._cli.tables import print_table
 from rifl._grpc.codes import code_name
 from rifl._stores.inspection import CallRow, ClientRow, Summary
@@ -199,7 +200,7 @@ def _client_cells(report: Report, client: ClientRow) -> tuple[str, ...]:
 def _call_cells(report: Report, call: CallRow) -> tuple[str, ...]:
     size = call.record_bytes
     return (
-        str(call.rpc_id),
+        shown(call.rpc_id),
         call.method,
         "recorded" if size is not None else f"intent of {call.owner}" if call.owner else "intent",
         "" if size is None else _size(size),

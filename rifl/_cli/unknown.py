@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from _rifl_ground.exits import CommandRefused, ExitCode
-from rifl._cli.identity import candidates
+from rifl._cli.identity import candidates, shown
 from rifl._cli.report import Report
 from rifl._cli.tables import print_table
 from rifl._stores.errors import StoreLocked
@@ -95,7 +95,7 @@ def _show(store: Inspection, arguments: argparse.Namespace) -> None:
     note = entry.pop("settled") or {}
     rows = [(name, "" if value is None else str(value)) for name, value in entry.items()]
     rows += [(f"settled: {name}", str(value)) for name, value in note.items()]
-    print_table("", ("call", str(entry.pop("rpc_id"))), rows[1:])
+    print_table("", ("call", shown(found[0].rpc_id)), rows[1:])
 
 
 def _settle(store: Inspection, arguments: argparse.Namespace) -> None:
@@ -118,18 +118,19 @@ def _settle(store: Inspection, arguments: argparse.Namespace) -> None:
     remembered = {rpc_id for rpc_id, *_ in store.remembered()}
     wanted = [_one(store, remembered, text) for text in texts]
     report = Report(as_json=arguments.json)
-    told: dict[str, str] = {}
+    told: dict[RpcId, str] = {}
     refusals: list[StoreLocked] = []
     for rpc_id in wanted:
         try:
-            told[str(rpc_id)] = settle(store, rpc_id, settlement).value
+            told[rpc_id] = settle(store, rpc_id, settlement).value
         except StoreLocked as error:
-            told[str(rpc_id)] = "refused"
+            told[rpc_id] = "refused"
             refusals.append(error)
     if report.as_json:
-        report.json({"settled": told})
+        report.json({"settled": {str(rpc_id): state for rpc_id, state in told.items()}})
     else:
-        print_table("", ("call", "is now"), list(told.items()))
+        rows = [(shown(rpc_id), state) for rpc_id, state in told.items()]
+        print_table("", ("call", "is now"), rows)
     if refusals:
         raise CommandRefused(f"{len(refusals)} refused; {refusals[0]}", ExitCode.OWNED)
     if set(told.values()) == {Settled.ANSWERED.value}:
@@ -172,4 +173,4 @@ def _cells(report: Report, call: UnknownCall) -> tuple[str, ...]:
     state = "its process is gone" if call.state is UnknownState.BEGUN else call.state.value
     settled = "" if note is None else f"{note['decision']}, by {note['who']}: {note['why']}"
     age = report.age(call.since_unix_s)
-    return str(call.rpc_id), call.method, state, age, call.owner or "", settled
+    return shown(call.rpc_id), call.method, state, age, call.owner or "", settled

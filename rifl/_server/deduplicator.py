@@ -248,6 +248,7 @@ class Deduplicator:
         add_outcomes_service(server, self._engine, self._interceptors.aio.shell)
 
         def added(services: list[ServiceDescriptor]) -> None:
+            self._health.registered(server, services)
             self.check(None, services)
             # Grants tell what these lists hold.
             deduplicated[:] = self._policies.deduplicated()
@@ -263,7 +264,8 @@ class Deduplicator:
 
         NOT_SERVING while new calls are refused: the store is unavailable, or the
         server drains. Call it before the server starts, and on its loop for an aio one.
-        Raises ``ImportError`` if grpcio-health-checking is not installed.
+        Raises ``ImportError`` if grpcio-health-checking is not installed, and ``ValueError`` if
+        the server has a health service already, as a later registration of one then does.
         """
         self._health.serve(server, services)
 

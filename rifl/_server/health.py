@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import grpc
 import grpc.aio
+from google.protobuf.descriptor import ServiceDescriptor
 
 from _rifl_ground.owned_lock import OneByOne
 from rifl._grpc.entrance import EnteredServer, ServiceThreads
 from rifl._grpc.shares import Shares
 from rifl._grpc.source import source_of
 from rifl._grpc.status import CallStatus
+from rifl._server.declarations import registered_services, watch_registrations
 
 # What anybody may open and keep, in all and of one address, on each server.
 WATCHES, _WATCHES_OF_ONE = 1000, 100
 _THREADS = 2
 _TOO_MANY = grpc.StatusCode.RESOURCE_EXHAUSTED, "too many watches are open: ask with Check"
+_HEALTH = "grpc.health.v1.Health"
+_TWO = (
+    "the server has two gRPC health services, and gRPC asks the first one alone: register none "
+    "of your own, name your services in one call of add_health"
+)
 _Setter = Callable[[Sequence[str], bool], object]
 
 
@@ -34,9 +42,18 @@ class HealthStatus:
         self._named: dict[str, bool] = {}
         self._setters: list[tuple[tuple[str, ...], _Setter]] = []
         self._changes: OneByOne[Callable[[], None]] = OneByOne()
+        # Servers that have a health service which this is not; and one that gets this one.
+        self._others: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._adding: Any = None
 
     def serve(self, server: grpc.Server | grpc.aio.Server, services: Sequence[str]) -> None:
-        """Host ``grpc.health.v1.Health``: for the whole server, and each service."""
+        """Host ``grpc.health.v1.Health``: for the whole server, and each service.
+
+        Raises ``ValueError`` if the server has one, as a later registration of one does; of an
+        aio server only those are known that came after ``add_to_server``.
+        """
+        if server in self._others or _HEALTH in _names(registered_services(server)[0]):
+            raise ValueError(_TWO)
         try:
             from grpc_health.v1 import health, health_pb2, health_pb2_grpc
         except ImportError as error:
@@ -76,8 +93,19 @@ class HealthStatus:
                     servicer.set(name, status(serving))
 
             setter = set_now
-        health_pb2_grpc.add_HealthServicer_to_server(servicer, added)
+        self._adding = server
+        try:
+            health_pb2_grpc.add_HealthServicer_to_server(servicer, added)
+        finally:
+            self._adding = None
+        watch_registrations(server, _refuse_another)
+        self._others.add(server)
         self._changed(lambda: self._add(names, setter))
+
+    def registered(self, server: Any, services: Sequence[ServiceDescriptor]) -> None:
+        """Note services that were added to a server; one of health may not come twice."""
+        if _HEALTH in _names(services) and server is not self._adding:
+            self._others.add(server)
 
     def set(self, serving: bool) -> None:
         """Say it to every server from now on."""
@@ -106,6 +134,15 @@ class HealthStatus:
         self._named[name] = serving
         for _, setter in self._setters:
             setter((name,), serving)
+
+
+def _names(services: Iterable[ServiceDescriptor]) -> list[str]:
+    return [service.full_name for service in services]
+
+
+def _refuse_another(services: list[ServiceDescriptor]) -> None:
+    if _HEALTH in _names(services):
+        raise ValueError(_TWO)
 
 
 def _shared(watch: Callable[..., Any], shares: Shares) -> Callable[..., Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from types import ModuleType
 
+from _rifl_ground.urls import without_driver
 from lease_server._shared_authority import open_authority
 from lease_server._storage import SharedLeaseStorage
 from rifl._stores.base import LOCK_TIMEOUT_S, Store
@@ -42,7 +43,7 @@ def open_store(
         return generic
     raise UnsupportedStore(
         f"{_scheme(url)!r} is none of memory:, sqlite:///file, redis://host, postgresql://host/db, "
-        "mysql://host/db"
+        f"mysql://host/db{without_driver(_scheme(url))}"
     )
 
 
@@ -60,6 +61,7 @@ def open_lease_storage(url: str) -> SharedLeaseStorage:
         return held
     raise UnsupportedStore(
         f"{_scheme(url)!r} is no store that servers share: redis, postgresql, mysql"
+        f"{without_driver(_scheme(url))}"
     )
 
 
@@ -102,7 +104,7 @@ def open_inspection(url: str) -> Inspection:
         return MySqlInspection(url)
     raise UnsupportedStore(
         f"{_scheme(url)!r} is no store that can be inspected: sqlite:///file, redis://host, "
-        "postgresql://host/db, mysql://host/db"
+        f"postgresql://host/db, mysql://host/db{without_driver(_scheme(url))}"
     )
 
 

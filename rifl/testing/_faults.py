@@ -13,6 +13,7 @@ import grpc.aio
 
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.later import Later, Replies, ask_each
+from rifl.core._serving.policy import Kind, MethodPolicies
 from rifl.core._shared.errors import StoreUnavailable
 from rifl.core._shared.record import CompletionRecord
 
@@ -22,8 +23,10 @@ class Fault(enum.Enum):
 
     # The store cannot be written: the call is refused as not executed.
     STORE_DOWN = "store-down"
-    # The process dies between the handler's effect and its record.
+    # The process dies between the handler's effect and its record; not of an atomic method.
     KILL_AFTER_EFFECT = "kill-after-effect"
+    # The process dies right after the transaction of an atomic method's handler committed.
+    KILL_AFTER_COMMIT = "kill-after-commit"
     # The process dies with the record durable and the answer not sent.
     KILL_AFTER_RECORD = "kill-after-record"
     # All is done, and the answer is lost on its way.
@@ -36,8 +39,24 @@ class Killed(Exception):
     """The end of a handler's call when its process crashes."""
 
 
+# Faults that strike some kinds of methods alone, and what strikes the others.
+_KINDS: dict[Fault, tuple[frozenset[Kind], str]] = {
+    Fault.KILL_AFTER_EFFECT: (
+        frozenset({Kind.PLAIN, Kind.IDEMPOTENT}),
+        "an atomic method's effect and record are one commit: KILL_AFTER_COMMIT",
+    ),
+    Fault.KILL_AFTER_COMMIT: (
+        frozenset({Kind.ATOMIC}),
+        "it is for atomic methods; of others KILL_AFTER_EFFECT and KILL_AFTER_RECORD strike",
+    ),
+}
+
+
 class Faults:
     """Which faults are to strike. Any thread."""
+
+    # Those of the served methods, if they are known.
+    policies: MethodPolicies | None = None
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -45,9 +64,22 @@ class Faults:
         self._struck: Counter[Fault] = Counter()
 
     def arm(self, fault: Fault | str, times: int = 1, *, method: str | None = None) -> None:
-        """Let a fault strike the next ``times`` calls (of that full method name)."""
+        """Let a fault strike the next ``times`` calls (of that full method name).
+
+        Raises ``ValueError`` if it can strike no call, as the methods are declared.
+        """
+        fault = Fault(fault)
+        self._check(fault, method)
         with self._lock:
-            self._armed[Fault(fault), method] += times
+            self._armed[fault, method] += times
+
+    def _check(self, fault: Fault, method: str | None) -> None:
+        if self.policies is None or fault not in _KINDS:
+            return
+        kinds, instead = _KINDS[fault]
+        found = self.policies if method is None else [self.policies.find(method)]
+        if not any(policy is not None and policy.kind in kinds for policy in found):
+            raise ValueError(f"{fault.name} can never strike here: {instead}")
 
     def struck(self, fault: Fault | str) -> int:
         """Return how often a fault has struck."""
@@ -71,6 +103,7 @@ class FaultyStore:
         self._inner = inner
         self._faults = faults
         self._kill = kill
+        self._killed = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -87,6 +120,19 @@ class FaultyStore:
             self._kill()
             raise Killed("killed after the effect, before its record")
         return self._inner.finish(attempt, record)
+
+    def committed(self, attempt: Attempt) -> Any:
+        """Tell what a handler's transaction committed, unless the process dies before."""
+        recorded = attempt.recorded is not None
+        if recorded and self._faults.strikes(Fault.KILL_AFTER_COMMIT, attempt.call.method):
+            self._killed = True
+            self._kill()
+            raise Killed("killed after the commit, before it was known")
+        return self._inner.committed(attempt)
+
+    def abandon(self, attempt: Attempt) -> Any:
+        """Make the call new again; a process that died does not."""
+        return None if self._killed else self._inner.abandon(attempt)
 
     # A batch's calls are asked for one by one, so that a fault strikes one of them.
 

@@ -43,6 +43,7 @@ class _Base:
 
     def _open(self, kill: Callable[[], None]) -> Deduplicator:
         dedup = self.dedup = Deduplicator(self._url, **self._options)
+        self.faults.policies = dedup._policies
         # Behaviors take the store from the engine when the first call arrives.
         dedup._engine.store = FaultyStore(
             dedup._engine.store,

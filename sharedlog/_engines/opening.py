@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from _rifl_ground.sqlite.address import PREFIX, lone_file_of
+from _rifl_ground.urls import without_driver
 from sharedlog._core.errors import InvalidRequest, LogExists, NoSuchLog
 from sharedlog._engines.engine import Engine
 from sharedlog._engines.memory import MemoryEngine, MemoryLog
@@ -164,6 +165,7 @@ def _unknown(url: str) -> InvalidRequest:
     return InvalidRequest(
         f"{scheme!r} is no log's scheme: memory:, sqlite:///FILE, redis://HOST, etcd://HOST, "
         "postgresql://HOST/DATABASE, and grpc://HOST:PORT or grpcs:// of a log that a server has"
+        f"{without_driver(scheme)}"
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import grpc
 import pytest
 
 import rifl
+import rifl.aio
 from rifl import testing
 from rifl.core import OutcomeUnknown
 from rifl.testing import FakeClock, Fault
@@ -99,3 +102,73 @@ def test_time_passes_when_it_is_told_to() -> None:
         assert not service.dedup._engine.authority.alive(grant.client_id)
     with pytest.raises(ValueError, match="monotonic"):
         clock.advance(-1.0)
+
+
+def _banked(path: Path) -> Any:
+    """An atomic method: its effect and its answer in one commit, in one of two ways."""
+
+    def bump(request: bytes, context: Any) -> bytes:
+        with rifl.transaction(context) as connection:
+            connection.execute("INSERT INTO effect VALUES (1)")
+            rifl.record(context, b"done", connection)
+        return b"done"
+
+    async def bump_async(request: bytes, context: Any) -> bytes:
+        async with rifl.aio.transaction(context) as connection:
+            connection.execute("INSERT INTO effect VALUES (1)")
+            await rifl.aio.record(context, b"done", connection)
+        return b"done"
+
+    def count() -> int:
+        with closing(sqlite3.connect(path)) as database:
+            (found,) = database.execute("SELECT count(*) FROM effect").fetchone()
+        return int(found)
+
+    def adder(behavior: Any) -> Any:
+        handler = grpc.unary_unary_rpc_method_handler(behavior)
+        served = grpc.method_handlers_generic_handler("t.Counter", {"Bump": handler})
+        return lambda server: server.add_generic_rpc_handlers((served,))
+
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("CREATE TABLE effect (one INTEGER)")
+    return adder(bump), adder(bump_async), count
+
+
+async def test_a_crash_after_an_atomic_commit_leaves_one_effect(tmp_path: Path) -> None:
+    """The retry gets the answer that was committed, from the next process (DESIGN §6)."""
+    add, add_async, count = _banked(tmp_path / "a.db")
+    options: Any = {"url": f"sqlite:///{tmp_path}/a.db", "methods": {BUMP: "atomic"}}
+    with testing.serve(add, **options) as service:
+        service.faults.arm(Fault.KILL_AFTER_COMMIT, method=BUMP)
+        assert service.channel.unary_unary(BUMP)(b"x", timeout=60) == b"done"
+        assert (service.faults.struck(Fault.KILL_AFTER_COMMIT), service.restarts) == (1, 1)
+    assert count() == 1
+    async with testing.aio_serve(add_async, **options) as aio_service:
+        aio_service.faults.arm(Fault.KILL_AFTER_COMMIT)
+        assert await aio_service.channel.unary_unary(BUMP)(b"x", timeout=60) == b"done"
+        assert aio_service.restarts == 1
+    assert count() == 2
+
+
+def test_a_fault_that_can_never_strike_is_refused(tmp_path: Path) -> None:
+    """It is told as it is armed, with the one that does; not as a test that passes (§6)."""
+    add, _, _ = _banked(tmp_path / "a.db")
+    url = f"sqlite:///{tmp_path}/a.db"
+    with testing.serve(add, url=url, methods={BUMP: "atomic", "/t.Other/*": "plain"}) as service:
+        with pytest.raises(ValueError, match="KILL_AFTER_COMMIT"):
+            service.faults.arm(Fault.KILL_AFTER_EFFECT, method=BUMP)
+        # Of others it can.
+        service.faults.arm(Fault.KILL_AFTER_EFFECT)
+        service.faults.arm(Fault.KILL_AFTER_COMMIT)
+        with pytest.raises(ValueError, match="never"):
+            service.faults.arm("kill-after-commit", method="/t.Other/M")
+    with testing.serve(add, url=url, methods={"*": "atomic"}) as service:
+        with pytest.raises(ValueError, match="KILL_AFTER_COMMIT"):
+            service.faults.arm(Fault.KILL_AFTER_EFFECT)
+        service.faults.arm(Fault.DROP_ANSWER)
+    with (
+        testing.serve(Counter().add) as service,
+        pytest.raises(ValueError, match="KILL_AFTER_EFFECT"),
+    ):
+        service.faults.arm(Fault.KILL_AFTER_COMMIT)

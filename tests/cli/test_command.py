@@ -21,7 +21,7 @@ import pytest
 import rifl
 from curp._cli.command import main as curp_main
 from rifl._cli import ExitCode, main
-from rifl._cli.identity import candidates
+from rifl._cli.identity import candidates, shown
 from rifl._stores.inspection import CallRow
 from rifl._stores.opening import open_inspection
 from rifl.core._shared.identity import RpcId
@@ -208,6 +208,26 @@ def test_a_text_may_be_a_seq_or_a_key() -> None:
     for text in ("", "a", "12/", "12/0xyz", "12/" + "00" * 256, "-0", "--1", "1" * 30, "٣"):
         with pytest.raises(ValueError, match="is n"):
             candidates(text)
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        (b"order-17", "order-17"),
+        ("Käse/7".encode(), "Käse/7"),
+        # Hexadecimal, a seq, not text, and what would break a line: the bytes.
+        (b"ab12", "61623132"),
+        (b"17", "3137"),
+        (b"\xff\xfe", "fffe"),
+        (b"two words", "74776f20776f726473"),
+        (b"a\nb", "610a62"),
+    ],
+)
+def test_a_key_that_is_text_is_shown_as_text(key: bytes, text: str) -> None:
+    """If what is shown means that key alone, so that it can be given back (DESIGN §3)."""
+    assert shown(RpcId(12, None, key)) == f"12/{text}"
+    assert RpcId(12, None, key) in candidates(shown(RpcId(12, None, key)))
+    assert shown(RpcId(12, 7)) == "12/7"
 
 
 def test_on_a_terminal_it_is_a_table(url: str) -> None:

@@ -77,6 +77,9 @@ def _listed(url: str, capsys: Any) -> dict[str, dict[str, Any]]:
 def test_the_worked_example_works(url: str, capsys: Any) -> None:
     """The commands of the docs do what stands there, and callers see it (DESIGN §4)."""
     client = next(iter(_listed(url, capsys).values()))["rpc_id"].partition("/")[0]
+    assert main(["unknown", "list", url]) == ExitCode.DONE
+    listed = capsys.readouterr().out
+    assert all(f"{client}/{key} " in listed for key in KEYS)
     for line in re.findall(r"^\$ (rifl unknown .*)$", _section(), re.MULTILINE):
         command = line.replace("sqlite:///service.db", url).replace("1025/", f"{client}/")
         assert main(shlex.split(command)[1:]) == ExitCode.DONE, command

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+import rifl
+import sharedlog
 from _rifl_ground.postgres.address import PostgresAddress
 from _rifl_ground.redis.address import RedisAddress
 from _rifl_ground.urls import split_url
+from rifl._stores.opening import open_inspection
 
 
 @pytest.mark.parametrize(
@@ -26,6 +31,26 @@ def test_a_url_is_split_with_the_hosts_that_it_lists(
     """Python 3.13 refuses an IPv6 address that is not alone."""
     found = split_url(url)
     assert (found.netloc, found.path, found.query) == (netloc, path, query)
+
+
+@pytest.mark.parametrize("opened", [rifl.Deduplicator, sharedlog.open, open_inspection])
+@pytest.mark.parametrize(
+    ("scheme", "written"),
+    [
+        ("postgresql+asyncpg", "write postgresql://"),
+        ("sqlite+aiosqlite", "write sqlite://"),
+        ("nosql+asyncpg", ""),
+    ],
+)
+def test_a_url_that_names_a_driver_is_told_what_to_write(
+    opened: Any, scheme: str, written: str
+) -> None:
+    """SQLAlchemy's URL, pasted; without its password."""
+    with pytest.raises((rifl.StoreError, sharedlog.LogError)) as refused:
+        opened(f"{scheme}://user:secret@127.0.0.1:1/service")
+    assert written in str(refused.value)
+    assert ("write" in str(refused.value)) is bool(written)
+    assert "secret" not in str(refused.value)
 
 
 def test_what_is_no_url_is_refused_as_before() -> None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -552,6 +553,34 @@ def test_health_follows_draining() -> None:
             assert _health(channel) == _Status.NOT_SERVING
             assert _health(channel, SERVICE) == _Status.NOT_SERVING
         server.stop(None).wait()
+
+
+@pytest.mark.parametrize("order", ["before", "after", "twice"])
+@pytest.mark.parametrize("kind", ["sync", "aio"])
+async def test_another_health_service_beside_rifls_is_refused(kind: str, order: str) -> None:
+    """gRPC would ask the first one alone; ``add_health`` is named (docs/how-to/operations.md)."""
+    from grpc_health.v1 import health
+
+    servicer: Any = health.aio.HealthServicer() if kind == "aio" else health.HealthServicer()
+    async with rifl.Deduplicator("memory:") as dedup:
+        server: Any
+        if kind == "aio":
+            server = grpc.aio.server(interceptors=[dedup.aio_interceptor()])
+        else:
+            server = grpc.server(ThreadPoolExecutor(2), interceptors=[dedup.interceptor()])
+        dedup.add_to_server(server)
+
+        def own() -> None:
+            health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+
+        def ours() -> None:
+            dedup.add_health(server)
+
+        first, second = {"before": (own, ours), "after": (ours, own), "twice": (ours, ours)}[order]
+        first()
+        with pytest.raises(ValueError, match="add_health"):
+            second()
+        await server.stop(None) if kind == "aio" else server.stop(None)
 
 
 def test_health_follows_the_store(tmp_path: Path) -> None:
