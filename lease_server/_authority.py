@@ -110,6 +110,12 @@ class Authority(Protocol):
     def is_session(self, client_id: int) -> bool:
         """Whether the id is a named session's: keyed identities only. Also if it ended."""
 
+    def writes(self, client_id: int, token: bytes) -> bool:
+        """Whether a session takes calls by this token; where a storage decides, it says so itself.
+
+        Not if it has a writer, and the token is another's, or of no writer.
+        """
+
     def holder(self, client_id: int) -> bytes:
         """Whom a lease counts for (see ``holder_of``); empty if for none, or a storage knows it."""
 
@@ -149,6 +155,8 @@ class Authority(Protocol):
         *,
         older: Sequence[bytes] = (),
         source: str = "",
+        writer: bytes = b"",
+        follows: bytes = b"",
     ) -> OpenedSession:
         """The session of that name and peer, made durable if it is new.
 
@@ -157,7 +165,11 @@ class Authority(Protocol):
         what the caller shows, and has to be the session's. Whether a caller may do without is
         asked before. Any of ``older`` opens the session, too, whether it is open or ended: then
         ``secret`` is durably the only one, of all sessions of its series, before this returns or
-        raises SessionClosed. ``source``: where an unauthenticated caller is. Raises BadHeader,
+        raises SessionClosed. ``source``: where an unauthenticated caller is.
+
+        ``writer``: 32 bytes; from now on the session takes the calls of this writer alone, if
+        those that it takes are of ``follows`` (empty: of all), or of this one: one durable
+        compare-and-set. If not, whose they are is returned, and no token. Raises BadHeader,
         NotYours, SessionClosed, TooManySessions, StorageUnavailable.
         """
 

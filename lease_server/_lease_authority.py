@@ -11,6 +11,7 @@ from lease_server._sessionbook import SessionBook
 from lease_server._sessions import SessionRow
 from lease_server._storage import NOTHING, Acknowledgements, SoleLeaseStorage, Standing
 from lease_server._storage_authority import StorageAuthority
+from lease_server._tokens import writer_of
 
 
 class LeaseAuthority(StorageAuthority[SoleLeaseStorage]):
@@ -118,6 +119,10 @@ class LeaseAuthority(StorageAuthority[SoleLeaseStorage]):
         """Whether the id is a named session's: keyed identities only. Also if it ended."""
         return self._book.holds(client_id)
 
+    def writes(self, client_id: int, token: bytes) -> bool:
+        """Whether a session takes calls by this token: of its writer, if it has one."""
+        return writer_of(token) == self._book.writer(client_id)
+
     def close_session(
         self, name: str, peer: bytes = b"", secret: bytes = b"", *, older: Sequence[bytes] = ()
     ) -> int:
@@ -183,6 +188,9 @@ class LeaseAuthority(StorageAuthority[SoleLeaseStorage]):
         source: str,
     ) -> tuple[SessionRow, bool]:
         return self._book.open(name, peer, retention_s, secret, older, source)
+
+    def _write(self, client_id: int, writer: bytes, follows: bytes) -> bytes:
+        return self._book.write(client_id, writer, follows)
 
     def _grant_id(self, holder: bytes, source: str) -> int:
         """One grant, under the lock."""

@@ -130,6 +130,15 @@ class SessionTable:
         client_id = self._ids.get((peer, name))
         return None if client_id is None else self._rows[client_id]
 
+    def row(self, client_id: int) -> SessionRow | None:
+        """The row of an id, in whatever state; None if it is no session's."""
+        return self._rows.get(client_id)
+
+    def writer(self, client_id: int) -> bytes:
+        """Whose calls the session takes, empty if all."""
+        row = self._rows.get(client_id)
+        return b"" if row is None else row.writer
+
     def ended_by(self, peer: bytes, name: str) -> int | None:
         """The id of the session whose end ended this numbered one too, if one did."""
         return self._series.closed(peer, name)

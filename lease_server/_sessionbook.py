@@ -22,7 +22,8 @@ from lease_server._storage import SoleLeaseStorage
 class OpenedSession(NamedTuple):
     """An open session; ``created`` is False if the name was open already.
 
-    ``term_s``: within which it must be renewed, or used.
+    ``term_s``: within which it must be renewed, or used. ``writer``: whose calls it takes, empty
+    if all; if that is not who was to write, there is no token.
     """
 
     client_id: int
@@ -30,6 +31,7 @@ class OpenedSession(NamedTuple):
     retention_s: float
     created: bool
     term_s: float
+    writer: bytes = b""
 
 
 class SessionBook:
@@ -135,6 +137,24 @@ class SessionBook:
             if wanted != row:
                 row = self._install(wanted, used=not fresh)
         return opened_row(row, wanted if fresh else None, secret, older, self._events)
+
+    def writer(self, client_id: int) -> bytes:
+        """Whose calls the session takes, empty if all. Needs no lock."""
+        return self._table.writer(client_id)
+
+    def write(self, client_id: int, writer: bytes, follows: bytes) -> bytes:
+        """Have a session take a writer's calls alone, if it takes those of ``follows``.
+
+        Return whose it takes then; raises SessionClosed.
+        """
+        with self._writing:
+            with self._lock:
+                row = self._table.row(client_id)
+            if row is None or row.state is not SessionState.OPEN:
+                raise SessionClosed("the session is closed or past its retention")
+            if row.writer == follows != writer:
+                row = self._install(replace(row, writer=writer))
+        return row.writer
 
     def close(
         self, name: str, peer: bytes, secret: bytes, older: Sequence[bytes] = ()

@@ -40,6 +40,8 @@ class SessionRow:
     seconds since the Unix epoch. ``secret`` is what ``session_secret.verifier`` made of the
     secret that opens it, empty for one that has none: a peer's, or one opened by its name.
     ``source`` is where its opener was (see ``source_of``), empty for an authenticated one.
+    ``writer`` is the one whose calls it takes, empty where it takes all (DESIGN §5); where
+    servers share the storage the client's row has it.
     """
 
     client_id: int
@@ -50,6 +52,7 @@ class SessionRow:
     changed_at_unix_s: float
     secret: bytes = field(default=b"", repr=False)
     source: str = ""
+    writer: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

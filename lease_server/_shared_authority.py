@@ -51,6 +51,10 @@ class SharedAuthority(StorageAuthority[SharedLeaseStorage]):
         """Whether the id is a named session's; asking renews it."""
         return self._storage.renew(client_id) in (Standing.SESSION, Standing.CLOSED)
 
+    def writes(self, client_id: int, token: bytes) -> bool:
+        """The storage says so as it decides about a call."""
+        return True
+
     def close_session(
         self, name: str, peer: bytes = b"", secret: bytes = b"", *, older: Sequence[bytes] = ()
     ) -> int:
@@ -100,6 +104,9 @@ class SharedAuthority(StorageAuthority[SharedLeaseStorage]):
         )
         row = self._storage.open_session(wanted, self._policy, older, unused_s=self.term_s)
         return opened_row(row, wanted, secret, older, self._events)
+
+    def _write(self, client_id: int, writer: bytes, follows: bytes) -> bytes:
+        return self._storage.write_session(client_id, writer, follows)
 
 
 def open_authority(storage: SoleLeaseStorage | SharedLeaseStorage, **options: Any) -> Authority:

@@ -199,6 +199,12 @@ class SharedLeaseStorage(LeaseStorage, Protocol):
         comparison, whatever else becomes of the opening.
         """
 
+    def write_session(self, client_id: int, writer: bytes, follows: bytes) -> bytes:
+        """Have a session take a writer's calls alone, if it takes those of ``follows``.
+
+        In one atomic step; empty: of all. Return whose it takes then. Raises SessionClosed.
+        """
+
     def close_session(
         self,
         name: str,

@@ -29,7 +29,14 @@ from lease_server._sessionbook import OpenedSession
 from lease_server._sessions import SessionPolicy, SessionRow, SessionState
 from lease_server._storage import NOTHING, Acknowledgements, LeaseStorage, Standing
 from lease_server._table import BlockExhausted, LeaseTable
-from lease_server._tokens import MAX_CLIENT_ID, make_token, peer_bound, verify
+from lease_server._tokens import (
+    MAX_CLIENT_ID,
+    WRITER_BYTES,
+    make_token,
+    peer_bound,
+    verify,
+    writer_of,
+)
 
 _REFRESHES_PER_TERM = 4
 
@@ -59,16 +66,16 @@ class Signer:
         self.ring = KeyRing(term_s, self._refresh_s)
         self.ring.update(storage.secrets(), clock())
 
-    def token(self, client_id: int, peer: bytes) -> bytes:
-        """A token for this id, bound to the peer unless that is empty."""
-        return make_token(self.ring.signing, client_id, peer)
+    def token(self, client_id: int, peer: bytes, writer: bytes = b"") -> bytes:
+        """A token for this id, bound to the peer unless that is empty; of a session's writer."""
+        return make_token(self.ring.signing, client_id, peer, writer)
 
     def fresh_token(self, client_id: int, token: bytes, peer: bytes) -> bytes:
         """What replaces a genuine token since the secret was rotated, or b""."""
         if token[2:4] == self.ring.signing.key_id.to_bytes(2, "big"):
             # The same secret makes the same token: no need to compute it.
             return b""
-        fresh = self.token(client_id, peer if peer_bound(token) else b"")
+        fresh = self.token(client_id, peer if peer_bound(token) else b"", writer_of(token))
         return b"" if fresh == token else fresh
 
     def may_be_valid(self, token: bytes) -> bool:
@@ -373,9 +380,20 @@ class StorageAuthority(abc.ABC, Generic[_Storage]):
         *,
         older: Sequence[bytes] = (),
         source: str = "",
+        writer: bytes = b"",
+        follows: bytes = b"",
     ) -> OpenedSession:
         """The session of that name and peer, made durable if it is new; see ``Authority``."""
+        if any(len(each) not in (0, WRITER_BYTES) for each in (writer, follows)):
+            raise BadHeader(f"the writer of a session has {WRITER_BYTES} bytes")
         row, created = self._open(name, peer, retention_s, secret, older, source)
-        token = self._signer.token(row.client_id, peer)
+        client_id, writes = row.client_id, b""
+        if writer:
+            writes = self._write(client_id, writer, follows)
+        token = b"" if writes != writer else self._signer.token(client_id, peer, writer)
         term_s = min(self.term_s, row.retention_s)
-        return OpenedSession(row.client_id, token, row.retention_s, created, term_s)
+        return OpenedSession(client_id, token, row.retention_s, created, term_s, writes)
+
+    @abc.abstractmethod
+    def _write(self, client_id: int, writer: bytes, follows: bytes) -> bytes:
+        """Have a session take a writer's calls alone, if it took those of ``follows``: whose."""

@@ -1,12 +1,13 @@
 """Capability tokens: only who was given a client id can use it (DESIGN §3, §5).
 
-A token is 20 bytes::
+A token is 20 bytes, or 52::
 
-    version (1) | flags (1) | key id (2, big endian) | MAC (16)
+    version (1) | flags (1) | key id (2, big endian) | MAC (16) | writer (0 or 32)
 
 where the MAC is HMAC-SHA256, cut to 16 bytes, over a label, the first four bytes,
-the client id and, if flag bit 0 is set, the peer's identity. Nothing is stored
-for a token: any server holding the secret makes and checks it.
+the client id, the writer of its session if flag bit 1 is set and, if flag bit 0 is, the
+peer's identity. Nothing is stored for a token: any server holding the secret makes and
+checks it.
 """
 
 from __future__ import annotations
@@ -25,10 +26,15 @@ if TYPE_CHECKING:
 # Storages keep ids in signed 64-bit columns.
 MAX_CLIENT_ID = 2**63 - 1
 TOKEN_BYTES = 20
+# Who writes in a session alone (DESIGN §5).
+WRITER_BYTES = 32
 
 _LABEL = b"rifl client id v1\0"
 _VERSION = 1
 _BOUND = 1
+_WRITTEN = 2
+# By whether there is a writer.
+_LENGTHS = {0: TOKEN_BYTES, _WRITTEN: TOKEN_BYTES + WRITER_BYTES}
 _HEAD_BYTES = 4
 _BLOCK_BYTES = 64
 _MIN_SECRET_BYTES = 16
@@ -65,15 +71,24 @@ def rotated(
     return [Secret(key_id, token_bytes(SECRET_BYTES)), *held][:_SECRETS_KEPT]
 
 
-def make_token(secret: Secret, client_id: int, peer: bytes = b"") -> bytes:
+def make_token(secret: Secret, client_id: int, peer: bytes = b"", writer: bytes = b"") -> bytes:
     """The token for an id, bound to the peer's identity unless that is empty.
 
-    Deterministic. Raises ValueError for an id that is not 1 to 2^63 - 1.
+    ``writer``: of the session, if it has one. Deterministic. Raises ValueError for an id that
+    is not 1 to 2^63 - 1, and for a writer that has not its length.
     """
     if not 1 <= client_id <= MAX_CLIENT_ID:
         raise ValueError("client ids are 1 to 2^63 - 1")
-    head = bytes((_VERSION, _BOUND if peer else 0)) + secret.key_id.to_bytes(2, "big")
-    return head + _mac(secret, head, client_id, peer)
+    if len(writer) not in (0, WRITER_BYTES):
+        raise ValueError(f"a writer has {WRITER_BYTES} bytes")
+    flags = (_BOUND if peer else 0) | (_WRITTEN if writer else 0)
+    head = bytes((_VERSION, flags)) + secret.key_id.to_bytes(2, "big")
+    return head + _mac(secret, head, client_id, writer, peer) + writer
+
+
+def writer_of(token: bytes) -> bytes:
+    """The writer that a genuine token is of, empty for none."""
+    return token[TOKEN_BYTES:]
 
 
 def peer_bound(token: bytes) -> bool:
@@ -81,7 +96,7 @@ def peer_bound(token: bytes) -> bool:
 
     Says nothing about whether it is genuine; False for garbage.
     """
-    return len(token) == TOKEN_BYTES and bool(token[1] & _BOUND)
+    return len(token) >= TOKEN_BYTES and bool(token[1] & _BOUND)
 
 
 def verify(secrets: Iterable[Secret], client_id: int, token: bytes, peer: bytes = b"") -> bool:
@@ -90,24 +105,28 @@ def verify(secrets: Iterable[Secret], client_id: int, token: bytes, peer: bytes 
     ``peer`` is ignored by a token that is not bound. The MAC is compared in
     constant time. Never raises on what a peer sent: garbage is False.
     """
-    if len(token) != TOKEN_BYTES or not 1 <= client_id <= MAX_CLIENT_ID:
+    if len(token) < TOKEN_BYTES or not 1 <= client_id <= MAX_CLIENT_ID:
         return False
     flags = token[1]
-    if token[0] != _VERSION or flags & ~_BOUND or (flags and not peer):
+    if token[0] != _VERSION or flags & ~(_BOUND | _WRITTEN) or (flags & _BOUND and not peer):
+        return False
+    if len(token) != _LENGTHS[flags & _WRITTEN]:
         return False
     key_id = int.from_bytes(token[2:_HEAD_BYTES], "big")
     for secret in secrets:
         if secret.key_id == key_id:
-            expected = _mac(secret, token[:_HEAD_BYTES], client_id, peer if flags else b"")
-            return hmac.compare_digest(expected, token[_HEAD_BYTES:])
+            bound = peer if flags & _BOUND else b""
+            expected = _mac(secret, token[:_HEAD_BYTES], client_id, writer_of(token), bound)
+            return hmac.compare_digest(expected, token[_HEAD_BYTES:TOKEN_BYTES])
     return False
 
 
-def _mac(secret: Secret, head: bytes, client_id: int, peer: bytes) -> bytes:
+def _mac(secret: Secret, head: bytes, client_id: int, writer: bytes, peer: bytes) -> bytes:
     inner, outer = _keyed(secret.value)
     inner, outer = inner.copy(), outer.copy()
-    # Only the last part varies in length, so no two inputs run together.
-    inner.update(head + client_id.to_bytes(8, "big") + peer)
+    # Only the last part varies in length where the head is the same, so no two inputs run
+    # together.
+    inner.update(head + client_id.to_bytes(8, "big") + writer + peer)
     outer.update(inner.digest())
     return outer.digest()[: TOKEN_BYTES - _HEAD_BYTES]
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lease_server._storage import Acknowledgements
+from lease_server._tokens import writer_of
 from rifl._stores.shared.requests import (
     MOST_LIVED_S,
     Abandon,
@@ -69,12 +70,14 @@ class Client:
         "length_s",
         "running",
         "state",
+        "writer",
     )
 
     def __init__(self, length_s: float, due: float, state: str = "client") -> None:
         self.length_s = length_s
         self.due = due
         self.state = state
+        self.writer = b""
         # A session's retention until a call is made in it, then 0.
         self.full_s = 0.0
         self.acknowledged = CompletedSet(max_ranges=1024)
@@ -201,7 +204,7 @@ class SharedData:
                 return Claimed(Found.MISMATCH)
             self._seen(client, call)
             return Claimed(Found.COMPLETED, record=kept[1], verified=bool(kept[0]))
-        if not client.alive:
+        if not client.alive or _another_writes(client, call):
             return Claimed(_refused(client))
         if call.key is not None:
             if client.full_s:
@@ -275,7 +278,7 @@ class SharedData:
             return Claimed(Found.NEW)
         if attempt.token == claim.take_over:
             if not claim.lost:
-                if not client.alive:
+                if not client.alive or _another_writes(client, call):
                     return Claimed(_refused(client))
                 if claim.refusing:
                     return Claimed(Found.REFUSING)
@@ -409,6 +412,11 @@ def _differs(call: Call, known: bytes) -> bool:
     return bool(call.fingerprint) and bool(known) and call.fingerprint != known
 
 
+def _another_writes(client: Client, call: Call) -> bool:
+    """Whether a session takes another writer's calls alone."""
+    return client.state == "session" and client.writer != writer_of(call.token)
+
+
 def _refused(client: Client) -> Found:
-    """Why a client that is not alive gets no new call."""
-    return Found.CLOSED if client.state == "closed" else Found.UNKNOWN_CLIENT
+    """Why a client gets no new call: it is not alive, or a session that another writes."""
+    return Found.CLOSED if client.state in ("closed", "session") else Found.UNKNOWN_CLIENT

@@ -118,6 +118,15 @@ class StoreLeases:
             data.renew(client)
         return standing
 
+    def write_session(self, client_id: int, writer: bytes, follows: bytes) -> bytes:
+        """Have a session take a writer's calls alone, if it takes those of ``follows``."""
+        client = self._reach().clients.get(client_id)
+        if client is None or client.state != "session":
+            raise SessionClosed("the session is closed or past its retention")
+        if client.writer == follows:
+            client.writer = writer
+        return client.writer
+
     def close_session(
         self,
         name: str,

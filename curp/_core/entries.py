@@ -113,6 +113,7 @@ class SessionPut(NamedTuple):
     changed_at_unix_s: float
     secret: bytes = b""
     source: str = ""
+    writer: bytes = b""
 
 
 class SessionForgotten(NamedTuple):

@@ -98,6 +98,10 @@ class GroupAuthority:
         """See ``Authority``."""
         return self.current.is_session(client_id)
 
+    def writes(self, client_id: int, token: bytes) -> bool:
+        """See ``Authority``."""
+        return self.current.writes(client_id, token)
+
     def holder(self, client_id: int) -> bytes:
         """See ``Authority``."""
         return self.current.holder(client_id)
@@ -133,10 +137,19 @@ class GroupAuthority:
         *,
         older: Sequence[bytes] = (),
         source: str = "",
+        writer: bytes = b"",
+        follows: bytes = b"",
     ) -> OpenedSession:
         """See ``Authority``."""
         return self.current.open_session(
-            name, peer, retention_s, secret, older=older, source=source
+            name,
+            peer,
+            retention_s,
+            secret,
+            older=older,
+            source=source,
+            writer=writer,
+            follows=follows,
         )
 
     def close_session(

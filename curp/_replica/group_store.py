@@ -373,7 +373,10 @@ class GroupStore(EmbeddedStore):
                 # Until its removal is in the log a later leader may run the request, from a
                 # witness or as a late copy: the client must not take it for one that never
                 # ran, and send it anew under another id (5, 13).
-                if proposals.known(call.client_id):
+                # One of a writer that another followed runs nowhere: the log says who that is,
+                # and a witness holds none that did not come by way of witnesses.
+                followed = not call.configuration and self._table.superseded(call)
+                if proposals.known(call.client_id) and not followed:
                     raise InProgress("the client's removal is not in the log yet") from error
                 raise
             except InvariantViolated as violation:

@@ -93,6 +93,7 @@ class LogLeaseStorage:
                     row.changed_at_unix_s,
                     row.secret,
                     row.source,
+                    row.writer,
                 )
             )
             return row
@@ -156,4 +157,5 @@ def _row(entry: SessionPut) -> SessionRow:
         entry.changed_at_unix_s,
         entry.secret,
         entry.source,
+        entry.writer,
     )

@@ -180,6 +180,7 @@ def session_to_message(entry: SessionPut) -> pb.SessionPut:
         ended_at=entry.changed_at_unix_s,
         secret=entry.secret,
         source=entry.source,
+        writer=entry.writer,
     )
 
 
@@ -197,6 +198,7 @@ def session_from_message(lsn: int, message: pb.SessionPut) -> SessionPut:
         message.ended_at,
         message.secret,
         message.source,
+        message.writer,
     )
 
 

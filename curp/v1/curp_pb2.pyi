@@ -117,7 +117,7 @@ class CallsAcknowledged(_message.Message):
     def __init__(self, client_id: _Optional[int] = ..., first_incomplete: _Optional[int] = ..., completed: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class SessionPut(_message.Message):
-    __slots__ = ("client_id", "peer", "name", "state", "retention_s", "ended_at", "secret", "source")
+    __slots__ = ("client_id", "peer", "name", "state", "retention_s", "ended_at", "secret", "source", "writer")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     PEER_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -126,6 +126,7 @@ class SessionPut(_message.Message):
     ENDED_AT_FIELD_NUMBER: _ClassVar[int]
     SECRET_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
+    WRITER_FIELD_NUMBER: _ClassVar[int]
     client_id: int
     peer: bytes
     name: str
@@ -134,7 +135,8 @@ class SessionPut(_message.Message):
     ended_at: float
     secret: bytes
     source: str
-    def __init__(self, client_id: _Optional[int] = ..., peer: _Optional[bytes] = ..., name: _Optional[str] = ..., state: _Optional[int] = ..., retention_s: _Optional[float] = ..., ended_at: _Optional[float] = ..., secret: _Optional[bytes] = ..., source: _Optional[str] = ...) -> None: ...
+    writer: bytes
+    def __init__(self, client_id: _Optional[int] = ..., peer: _Optional[bytes] = ..., name: _Optional[str] = ..., state: _Optional[int] = ..., retention_s: _Optional[float] = ..., ended_at: _Optional[float] = ..., secret: _Optional[bytes] = ..., source: _Optional[str] = ..., writer: _Optional[bytes] = ...) -> None: ...
 
 class SessionForgotten(_message.Message):
     __slots__ = ("client_id",)

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"lease_server/v1/lease_server.proto\x12\x0flease_server.v1\"\x0e\n\x0cGrantRequest\"\xcb\x01\n\nGrantReply\x12\x11\n\tclient_id\x18\x01 \x01(\x04\x12\r\n\x05token\x18\x02 \x01(\x0c\x12\x0f\n\x07term_ms\x18\x03 \x01(\x04\x12-\n\theartbeat\x18\x04 \x01(\x0e\x32\x1a.lease_server.v1.Heartbeat\x12\x14\n\x0c\x64\x65\x64uplicated\x18\x05 \x03(\t\x12\x18\n\x10not_deduplicated\x18\x06 \x03(\t\x12\x0e\n\x06window\x18\x07 \x01(\r\x12\x0c\n\x04path\x18\x08 \x01(\t\x12\r\n\x05store\x18\t \x01(\x06\"\x99\x01\n\x0cRenewRequest\x12\x11\n\tclient_id\x18\x01 \x01(\x04\x12\r\n\x05token\x18\x02 \x01(\x0c\x12\r\n\x05store\x18\x03 \x01(\x06\x12+\n\x04\x61lso\x18\x04 \x03(\x0b\x32\x1d.lease_server.v1.RenewRequest\x12\x18\n\x10\x66irst_incomplete\x18\x05 \x01(\x04\x12\x11\n\tcompleted\x18\x06 \x03(\x04\"{\n\nRenewReply\x12\x11\n\tclient_id\x18\x01 \x01(\x04\x12\x0f\n\x07term_ms\x18\x02 \x01(\x04\x12\r\n\x05token\x18\x03 \x01(\x0c\x12\x0f\n\x07refused\x18\x04 \x01(\t\x12)\n\x04\x61lso\x18\x05 \x03(\x0b\x32\x1b.lease_server.v1.RenewReply\"2\n\x0eReleaseRequest\x12\x11\n\tclient_id\x18\x01 \x01(\x04\x12\r\n\x05token\x18\x02 \x01(\x0c\"\x0e\n\x0cReleaseReply\"_\n\x12OpenSessionRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0cretention_ms\x18\x02 \x01(\x04\x12\x0e\n\x06secret\x18\x03 \x01(\x0c\x12\x15\n\rolder_secrets\x18\x04 \x03(\x0c\"\xf8\x01\n\x10OpenSessionReply\x12\x11\n\tclient_id\x18\x01 \x01(\x04\x12\r\n\x05token\x18\x02 \x01(\x0c\x12\x14\n\x0cretention_ms\x18\x03 \x01(\x04\x12\x0f\n\x07\x63reated\x18\x04 \x01(\x08\x12-\n\theartbeat\x18\x05 \x01(\x0e\x32\x1a.lease_server.v1.Heartbeat\x12\x14\n\x0c\x64\x65\x64uplicated\x18\x06 \x03(\t\x12\x18\n\x10not_deduplicated\x18\x07 \x03(\t\x12\x0e\n\x06window\x18\x08 \x01(\r\x12\x0c\n\x04path\x18\t \x01(\t\x12\r\n\x05store\x18\n \x01(\x06\x12\x0f\n\x07term_ms\x18\x0b \x01(\x04\"J\n\x13\x43loseSessionRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06secret\x18\x02 \x01(\x0c\x12\x15\n\rolder_secrets\x18\x03 \x03(\x0c\"\x13\n\x11\x43loseSessionReply*Q\n\tHeartbeat\x12\x19\n\x15HEARTBEAT_UNSPECIFIED\x10\x00\x12\x13\n\x0fHEARTBEAT_UNARY\x10\x01\x12\x14\n\x10HEARTBEAT_STREAM\x10\x02\x32\xe0\x03\n\x0bLeaseServer\x12\x43\n\x05Grant\x12\x1d.lease_server.v1.GrantRequest\x1a\x1b.lease_server.v1.GrantReply\x12\x43\n\x05Renew\x12\x1d.lease_server.v1.RenewRequest\x1a\x1b.lease_server.v1.RenewReply\x12K\n\tKeepAlive\x12\x1d.lease_server.v1.RenewRequest\x1a\x1b.lease_server.v1.RenewReply(\x01\x30\x01\x12I\n\x07Release\x12\x1f.lease_server.v1.ReleaseRequest\x1a\x1d.lease_server.v1.ReleaseReply\x12U\n\x0bOpenSession\x12#.lease_server.v1.OpenSessionRequest\x1a!.lease_server.v1.OpenSessionReply\x12X\n\x0c\x43loseSession\x12$.lease_server.v1.CloseSessionRequest\x1a\".lease_server.v1.CloseSessionReplyB\x1fZ\x1dlease_server/v1;leaseserverv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"lease_server/v1/lease_server.proto\x12\x0flease_server.v1\"\x0e\n\x0cGrantRequest\"\xcb\x01\n\nGrantReply\x12\x11\n\tclient_id\x18\x01 \x01(\x04\x12\r\n\x05token\x18\x02 \x01(\x0c\x12\x0f\n\x07term_ms\x18\x03 \x01(\x04\x12-\n\theartbeat\x18\x04 \x01(\x0e\x32\x1a.lease_server.v1.Heartbeat\x12\x14\n\x0c\x64\x65\x64uplicated\x18\x05 \x03(\t\x12\x18\n\x10not_deduplicated\x18\x06 \x03(\t\x12\x0e\n\x06window\x18\x07 \x01(\r\x12\x0c\n\x04path\x18\x08 \x01(\t\x12\r\n\x05store\x18\t \x01(\x06\"\x99\x01\n\x0cRenewRequest\x12\x11\n\tclient_id\x18\x01 \x01(\x04\x12\r\n\x05token\x18\x02 \x01(\x0c\x12\r\n\x05store\x18\x03 \x01(\x06\x12+\n\x04\x61lso\x18\x04 \x03(\x0b\x32\x1d.lease_server.v1.RenewRequest\x12\x18\n\x10\x66irst_incomplete\x18\x05 \x01(\x04\x12\x11\n\tcompleted\x18\x06 \x03(\x04\"{\n\nRenewReply\x12\x11\n\tclient_id\x18\x01 \x01(\x04\x12\x0f\n\x07term_ms\x18\x02 \x01(\x04\x12\r\n\x05token\x18\x03 \x01(\x0c\x12\x0f\n\x07refused\x18\x04 \x01(\t\x12)\n\x04\x61lso\x18\x05 \x03(\x0b\x32\x1b.lease_server.v1.RenewReply\"2\n\x0eReleaseRequest\x12\x11\n\tclient_id\x18\x01 \x01(\x04\x12\r\n\x05token\x18\x02 \x01(\x0c\"\x0e\n\x0cReleaseReply\"\x80\x01\n\x12OpenSessionRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0cretention_ms\x18\x02 \x01(\x04\x12\x0e\n\x06secret\x18\x03 \x01(\x0c\x12\x15\n\rolder_secrets\x18\x04 \x03(\x0c\x12\x0e\n\x06writer\x18\x05 \x01(\x0c\x12\x0f\n\x07\x66ollows\x18\x06 \x01(\x0c\"\x88\x02\n\x10OpenSessionReply\x12\x11\n\tclient_id\x18\x01 \x01(\x04\x12\r\n\x05token\x18\x02 \x01(\x0c\x12\x14\n\x0cretention_ms\x18\x03 \x01(\x04\x12\x0f\n\x07\x63reated\x18\x04 \x01(\x08\x12-\n\theartbeat\x18\x05 \x01(\x0e\x32\x1a.lease_server.v1.Heartbeat\x12\x14\n\x0c\x64\x65\x64uplicated\x18\x06 \x03(\t\x12\x18\n\x10not_deduplicated\x18\x07 \x03(\t\x12\x0e\n\x06window\x18\x08 \x01(\r\x12\x0c\n\x04path\x18\t \x01(\t\x12\r\n\x05store\x18\n \x01(\x06\x12\x0f\n\x07term_ms\x18\x0b \x01(\x04\x12\x0e\n\x06writer\x18\x0c \x01(\x0c\"J\n\x13\x43loseSessionRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06secret\x18\x02 \x01(\x0c\x12\x15\n\rolder_secrets\x18\x03 \x03(\x0c\"\x13\n\x11\x43loseSessionReply*Q\n\tHeartbeat\x12\x19\n\x15HEARTBEAT_UNSPECIFIED\x10\x00\x12\x13\n\x0fHEARTBEAT_UNARY\x10\x01\x12\x14\n\x10HEARTBEAT_STREAM\x10\x02\x32\xe0\x03\n\x0bLeaseServer\x12\x43\n\x05Grant\x12\x1d.lease_server.v1.GrantRequest\x1a\x1b.lease_server.v1.GrantReply\x12\x43\n\x05Renew\x12\x1d.lease_server.v1.RenewRequest\x1a\x1b.lease_server.v1.RenewReply\x12K\n\tKeepAlive\x12\x1d.lease_server.v1.RenewRequest\x1a\x1b.lease_server.v1.RenewReply(\x01\x30\x01\x12I\n\x07Release\x12\x1f.lease_server.v1.ReleaseRequest\x1a\x1d.lease_server.v1.ReleaseReply\x12U\n\x0bOpenSession\x12#.lease_server.v1.OpenSessionRequest\x1a!.lease_server.v1.OpenSessionReply\x12X\n\x0c\x43loseSession\x12$.lease_server.v1.CloseSessionRequest\x1a\".lease_server.v1.CloseSessionReplyB\x1fZ\x1dlease_server/v1;leaseserverv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,8 +32,8 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'lease_server.v1.lease_serve
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'Z\035lease_server/v1;leaseserverv1'
-  _globals['_HEARTBEAT']._serialized_start=1071
-  _globals['_HEARTBEAT']._serialized_end=1152
+  _globals['_HEARTBEAT']._serialized_start=1121
+  _globals['_HEARTBEAT']._serialized_end=1202
   _globals['_GRANTREQUEST']._serialized_start=55
   _globals['_GRANTREQUEST']._serialized_end=69
   _globals['_GRANTREPLY']._serialized_start=72
@@ -46,14 +46,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RELEASEREQUEST']._serialized_end=608
   _globals['_RELEASEREPLY']._serialized_start=610
   _globals['_RELEASEREPLY']._serialized_end=624
-  _globals['_OPENSESSIONREQUEST']._serialized_start=626
-  _globals['_OPENSESSIONREQUEST']._serialized_end=721
-  _globals['_OPENSESSIONREPLY']._serialized_start=724
-  _globals['_OPENSESSIONREPLY']._serialized_end=972
-  _globals['_CLOSESESSIONREQUEST']._serialized_start=974
-  _globals['_CLOSESESSIONREQUEST']._serialized_end=1048
-  _globals['_CLOSESESSIONREPLY']._serialized_start=1050
-  _globals['_CLOSESESSIONREPLY']._serialized_end=1069
-  _globals['_LEASESERVER']._serialized_start=1155
-  _globals['_LEASESERVER']._serialized_end=1635
+  _globals['_OPENSESSIONREQUEST']._serialized_start=627
+  _globals['_OPENSESSIONREQUEST']._serialized_end=755
+  _globals['_OPENSESSIONREPLY']._serialized_start=758
+  _globals['_OPENSESSIONREPLY']._serialized_end=1022
+  _globals['_CLOSESESSIONREQUEST']._serialized_start=1024
+  _globals['_CLOSESESSIONREQUEST']._serialized_end=1098
+  _globals['_CLOSESESSIONREPLY']._serialized_start=1100
+  _globals['_CLOSESESSIONREPLY']._serialized_end=1119
+  _globals['_LEASESERVER']._serialized_start=1205
+  _globals['_LEASESERVER']._serialized_end=1685
 # @@protoc_insertion_point(module_scope)

@@ -48,6 +48,7 @@ __all__ = [
 
 EXPIRED = "Deadline Exceeded, not sent: the timeout is not positive"
 # What the server's owner is to look for.
+ANOTHER_WRITER = "the session takes the calls of another writer, and no others"
 ANOTHER_STORE = (
     "the store is not the one that granted the client id before: two stores are behind "
     "one address, or the store was replaced"

@@ -90,6 +90,7 @@ def next_request(state: ClientState) -> LeaseRequest | float | None:
     message = pb.OpenSessionRequest(
         name=settings.session_name,
         retention_ms=int((settings.session_retention_s or 0.0) * 1000),
+        writer=settings.session_writer,
         **shown(settings.session_secrets),
     )
     return LeaseRequest("OpenSession", message, LEASE_TIMEOUT_S, now)

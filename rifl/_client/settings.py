@@ -122,6 +122,8 @@ class Settings:
     session_retention_s: float | None = None
     # They open it where the channel has no authenticated peer, the first alone from then on.
     session_secrets: tuple[bytes, ...] = field(default=(), repr=False)
+    # Whose calls alone the session takes from now on (DESIGN §5); empty: all that open it.
+    session_writer: bytes = b""
     # Whether they may go over a connection that is not encrypted.
     plaintext_secrets: bool = False
     # Whether a call that may have run can be raised as DEADLINE_EXCEEDED.

@@ -20,6 +20,7 @@ from lease_server.v1 import lease_server_pb2 as lease_pb
 from rifl._client.answers import ENDED_BY_CHANNEL, REPLACED, FinalStatus, read_answer
 from rifl._client.errors import (
     ANOTHER_STORE,
+    ANOTHER_WRITER,
     NOT_HOSTED,
     CallError,
     Status,
@@ -43,7 +44,13 @@ from rifl.core._calling.invocation import Invocation
 from rifl.core._calling.issued_call import IssuedCall
 from rifl.core._calling.retry import in_ms
 from rifl.core._calling.silence import ConnectionWatch, FailingConnection
-from rifl.core._shared.errors import ForkedProcess, NotDeduplicated, StoreMismatch
+from rifl.core._shared.errors import (
+    ForkedProcess,
+    NotDeduplicated,
+    RiflError,
+    SessionClosed,
+    StoreMismatch,
+)
 from rifl.core._shared.observer import EndedCall, Observers
 from rifl.core._shared.reasons import LOST_REASONS
 
@@ -398,6 +405,9 @@ class ClientState:
                 )
             )
             return
+        if not reply.token:
+            self.grant_failed(_refusal(SessionClosed, ANOTHER_WRITER))
+            return
         grant = LeaseGrant(
             client_id=reply.client_id,
             token=reply.token,
@@ -414,7 +424,12 @@ class ClientState:
         if before not in (0, grant.store):
             _log.warning("another_store", hint=ANOTHER_STORE, client_id=grant.client_id)
         if not takes:
-            self.grant_failed(_another_session())
+            self.grant_failed(
+                _refusal(
+                    StoreMismatch,
+                    f"{ANOTHER_STORE}; connect again to use the session of that store",
+                )
+            )
             return
         if reply.path and self.path is None and self._connect is not None:
             self.path = open_path(
@@ -600,10 +615,9 @@ def _told(status: Status, answer: AttemptAnswer, named: bool) -> FinalStatus:
     return FinalStatus(code, details, (), status.trailing_metadata())
 
 
-def _another_session() -> Status:
-    code = grpc.StatusCode[StoreMismatch.code_name]
-    text = f"{ANOTHER_STORE}; connect again to use the session of that store"
-    status = rich_status(code, StoreMismatch.reason, text)
+def _refusal(kind: type[RiflError], text: str) -> Status:
+    """Return the status by which a server refuses."""
+    status = rich_status(grpc.StatusCode[kind.code_name], kind.reason, text)
     return FinalStatus(status.code, status.details, (), status.trailing_metadata)
 
 

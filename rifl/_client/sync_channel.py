@@ -7,6 +7,7 @@ import inspect
 import threading
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Unpack
 
@@ -209,12 +210,23 @@ def connect(
     Nothing is sent before the first call. Raises ``ValueError`` for settings that
     make no sense. See ``Channel``.
     """
+    return open_channel(target, credentials, keywords)
+
+
+def open_channel(
+    target: str | Sequence[str],
+    credentials: grpc.ChannelCredentials | None,
+    keywords: ConnectKeywords,
+    writer: bytes = b"",
+) -> Channel:
+    """Do what ``connect`` says; ``writer``: of its session, whose calls that takes alone."""
     options, grpc_retries, max_response_bytes = channel_options(keywords.get("options"))
     settings = make_settings(
         keywords, grpc_retries=grpc_retries, max_response_bytes=max_response_bytes
     )
     if inspect.iscoroutinefunction(settings.metadata):
         raise ValueError("metadata is a coroutine function for rifl.aio.connect only")
+    settings = replace(settings, session_writer=writer)
     interceptors = keywords.get("interceptors", ())
 
     def open_one(address: str, *, own: bool = False) -> grpc.Channel:

@@ -188,6 +188,8 @@ class LeaseRequests:
             secret,
             older=older,
             source="" if peer else source,
+            writer=request.writer,
+            follows=request.follows,
         )
         return pb.OpenSessionReply(
             client_id=opened.client_id,
@@ -201,6 +203,7 @@ class LeaseRequests:
             window=self._terms.window,
             path=self._terms.path,
             store=self._authority.store,
+            writer=opened.writer,
         ).SerializeToString()
 
     def close_session(self, raw: bytes, peer: bytes) -> bytes:

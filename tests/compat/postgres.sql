@@ -15,7 +15,9 @@ CREATE TABLE rifl.clients (
     -- The retention of a session in which no call was made yet, while term is a lease's.
     full_term interval,
     -- Whom a lease counts for, empty for no caller, and for what is no lease.
-    holder bytea NOT NULL DEFAULT ''
+    holder bytea NOT NULL DEFAULT '',
+    -- Whose calls a session takes, empty if it takes all.
+    writer bytea NOT NULL DEFAULT ''
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
 CREATE INDEX clients_due ON rifl.clients (due);
 
@@ -283,13 +285,13 @@ END $$;
 -- Decide about a call and claim it if it is new (DESIGN §4, steps 2 to 6).
 --
 -- p_until: by when, by this clock, in seconds. Whoever sent one that is later has given it
--- up, and has abandoned it; NULL for ever.
+-- up, and has abandoned it; NULL for ever. p_writer: of a session, whose call this is.
 CREATE OR REPLACE FUNCTION rifl.claim_1(
     p_store text, p_client bigint, p_seq bigint, p_key bytea, p_first bigint,
     p_acks int8multirange, p_fingerprint bytea, p_method text, p_kind text, p_token text,
     p_owner text, p_refusing boolean, p_window bigint, p_max_keys bigint,
     p_max_key_bytes bigint, p_take_over text, p_lost bytea,
-    p_retention_s double precision, p_until double precision, OUT o_found text, OUT o_token text, OUT o_owner text,
+    p_retention_s double precision, p_until double precision, p_writer bytea, OUT o_found text, OUT o_token text, OUT o_owner text,
     OUT o_kind text, OUT o_record bytea, OUT o_verified boolean
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -360,7 +362,11 @@ BEGIN
         is_known := FOUND;
         -- Against removal of the client, until this commits; not against its other calls.
         SELECT * INTO client FROM rifl.clients WHERE client_id = p_client FOR KEY SHARE;
-        alive := FOUND AND client.state IN ('open', 'session', 'namespace');
+        IF client.state = 'session' AND client.writer <> p_writer THEN
+            -- It takes another writer's calls: it is closed to this one.
+            client.state := 'closed';
+        END IF;
+        alive := client.state IN ('open', 'session', 'namespace');
         IF client.client_id IS NULL AND p_client < 0 AND NOT is_known THEN
             INSERT INTO rifl.clients (client_id, state, term)
             VALUES (p_client, 'namespace', '0') ON CONFLICT DO NOTHING;
@@ -1068,6 +1074,22 @@ BEGIN
     RETURN CASE client.state WHEN 'session' THEN 'session' ELSE 'alive' END;
 END $$;
 
+-- Have a session take a writer's calls alone, if it takes those of p_follows; whose it takes
+-- then, NULL if it has ended.
+CREATE OR REPLACE FUNCTION rifl.write_session_1(
+    p_client bigint, p_writer bytea, p_follows bytea
+) RETURNS bytea LANGUAGE plpgsql AS $$
+DECLARE
+    client rifl.clients;
+BEGIN
+    PERFORM rifl.durable_1();
+    SELECT * INTO client FROM rifl.clients WHERE client_id = p_client FOR NO KEY UPDATE;
+    IF NOT FOUND OR client.state <> 'session' THEN RETURN NULL; END IF;
+    IF client.writer <> p_follows THEN RETURN client.writer; END IF;
+    UPDATE rifl.clients SET writer = p_writer WHERE client_id = p_client;
+    RETURN p_writer;
+END $$;
+
 -- Remove a client's row, records and counts, in this one transaction.
 CREATE OR REPLACE FUNCTION rifl.drop_1(p_client bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -1538,33 +1560,33 @@ DELETE FROM rifl.meta;
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('layout', '1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
-VALUES ('store', 'e15d4ad1-e209-495c-b376-1cfd8606874f');
+VALUES ('store', '498b8f53-8b9a-46bf-bdc1-8a0a484b49f1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('functions', '1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
-VALUES ('history', '9128415915473229031/1');
+VALUES ('history', '-7801047224929811786/1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('ids', '1025');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('copied', 'false');
 DELETE FROM rifl.clients;
-INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term, holder) OVERRIDING SYSTEM VALUE
-VALUES ('1', 'open', '4', '{[5,6)}', '00:01:00', '2026-11-29 16:31:21.123276+00', NULL, E'\\x31302e302e302e37');
-INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term, holder) OVERRIDING SYSTEM VALUE
-VALUES ('1025', 'session', '1', '{}', '876000:00:00', '2151-10-30 16:30:06.645454+00', NULL, E'\\x');
-INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term, holder) OVERRIDING SYSTEM VALUE
-VALUES ('-2828849456074851408', 'namespace', '1', '{}', '00:00:00', NULL, NULL, E'\\x');
+INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term, holder, writer) OVERRIDING SYSTEM VALUE
+VALUES ('1', 'open', '4', '{[5,6)}', '00:01:00', '2026-11-29 16:57:54.687533+00', NULL, E'\\x31302e302e302e37', E'\\x');
+INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term, holder, writer) OVERRIDING SYSTEM VALUE
+VALUES ('1025', 'session', '1', '{}', '876000:00:00', '2151-10-30 16:56:39.928791+00', NULL, E'\\x', E'\\x');
+INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term, holder, writer) OVERRIDING SYSTEM VALUE
+VALUES ('-2828849456074851408', 'namespace', '1', '{}', '00:00:00', NULL, NULL, E'\\x', E'\\x');
 DELETE FROM rifl.calls;
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '4', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '40b0976875bec45f713b11b0a1b704e7', '566ce26e0a5ded4c', '{}', NULL, '2026-11-29 16:30:06.549111+00', NULL, NULL, NULL);
+VALUES ('1', '4', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '5dfdc27db6d209eb6afc9f0c5bdcbc13', 'a895a194348f9a6d', '{}', NULL, '2026-11-29 16:56:39.896632+00', NULL, NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '6', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'ad8e57f28d936e63f3ade44c24b49972', '566ce26e0a5ded4c', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-29 16:30:06.604039+00', '2026-11-29 16:30:06.618016+00', NULL, NULL);
+VALUES ('1', '6', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '90a030dc37ca36f446df3e5aa9b35c73', 'a895a194348f9a6d', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-29 16:56:39.913441+00', '2026-11-29 16:56:39.920883+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '7', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'idempotent', '8f34ff9f85666707b3960729ec92d025', '566ce26e0a5ded4c', '{}', E'\\x080912106e6f7420656e6f756768206d6f6e65793001', '2026-11-29 16:30:06.632936+00', '2026-11-29 16:30:06.637255+00', NULL, NULL);
+VALUES ('1', '7', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'idempotent', '73517b20047149423b18799c8111cfe7', 'a895a194348f9a6d', '{}', E'\\x080912106e6f7420656e6f756768206d6f6e65793001', '2026-11-29 16:56:39.924547+00', '2026-11-29 16:56:39.925122+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1025', '0', E'\\x6f726465722d3137', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '5176fba50acbc38b89b339f05d31b99f', '566ce26e0a5ded4c', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-29 16:30:06.646121+00', '2026-11-29 16:30:06.669009+00', NULL, NULL);
+VALUES ('1025', '0', E'\\x6f726465722d3137', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '70db5e1554ffbecaba5e8219adb59641', 'a895a194348f9a6d', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-29 16:56:39.929438+00', '2026-11-29 16:56:39.961276+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('-2828849456074851408', '0', E'\\x696e766f6963652d31', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '4c243bebd3b6e44fb642013226c2c6a9', '566ce26e0a5ded4c', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-29 16:30:06.683307+00', '2026-11-29 16:30:06.690402+00', '876000:00:00', '2126-11-05 16:30:08.358779+00');
+VALUES ('-2828849456074851408', '0', E'\\x696e766f6963652d31', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '717506f4987718a07a25777e8e81d64c', 'a895a194348f9a6d', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-29 16:56:39.976173+00', '2026-11-29 16:56:39.980958+00', '876000:00:00', '2126-11-05 16:56:41.353377+00');
 DELETE FROM rifl.key_counts;
 INSERT INTO rifl.key_counts (client_id, shard, keys, bytes) OVERRIDING SYSTEM VALUE
 VALUES ('1025', '2', '1', '53');
@@ -1576,10 +1598,10 @@ VALUES ('1025', E'\\x', 'orders', 'open', '3153600000', '1700000000', E'\\x', ''
 DELETE FROM rifl.replicas;
 DELETE FROM rifl.secrets;
 INSERT INTO rifl.secrets (position, key_id, value) OVERRIDING SYSTEM VALUE
-VALUES ('1', '0', E'\\xfa2045890b841967bfd99edc12eea07f0c44c59476da2285fcf32123ecfa5501');
+VALUES ('1', '0', E'\\x2ba71a553b7adc9f9092e1514f287ff30add60979ee7597ca3e2bb8adecc21f3');
 DELETE FROM rifl.age;
 INSERT INTO rifl.age (single, lived, sweeper, reading) OVERRIDING SYSTEM VALUE
-VALUES ('true', '2026-11-29 16:30:06.425772+00', '566ce26e0a5ded4c', '26787.696638113');
+VALUES ('true', '2026-11-29 16:56:39.691652+00', 'a895a194348f9a6d', '28380.992622655');
 DELETE FROM rifl.unknown;
 DELETE FROM rifl.losses;
 DELETE FROM rifl.rows;

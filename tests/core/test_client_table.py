@@ -43,6 +43,9 @@ class FakeLeases:
     def is_session(self, client_id: int) -> bool:
         return client_id == SESSION
 
+    def writes(self, client_id: int, token: bytes) -> bool:
+        return True
+
     def holder(self, client_id: int) -> bytes:
         return b""
 

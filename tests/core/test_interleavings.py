@@ -46,6 +46,9 @@ class AlwaysAlive:
     def is_session(self, client_id: int) -> bool:
         return False
 
+    def writes(self, client_id: int, token: bytes) -> bool:
+        return True
+
     def holder(self, client_id: int) -> bytes:
         return b""
 

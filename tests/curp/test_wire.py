@@ -61,7 +61,7 @@ _ENTRIES: list[Any] = [
     ClientRemoved(7),
     CallsAcknowledged(7, 1),
     CallsAcknowledged(2**63 - 1, 5, ((7, 9), (11, 2**63 - 1))),
-    SessionPut(9, "nightly", b"", "expired", 60.5, 1.25, b"verifier", "10.0.0.7"),
+    SessionPut(9, "nightly", b"", "expired", 60.5, 1.25, b"verifier", "10.0.0.7", b"w" * 32),
     SessionForgotten(9),
     SessionsRekeyed((9, 2**63 - 1), b"verifier"),
     IdsReserved(1024),

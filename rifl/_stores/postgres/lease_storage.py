@@ -196,6 +196,15 @@ class PostgresLeaseStorage:
         """Insert the session with its client row, or return the row that stands."""
         return self._put(row, policy, older, unused_s)
 
+    def write_session(self, client_id: int, writer: bytes, follows: bytes) -> bytes:
+        """Have a session take a writer's calls alone, if it takes those of ``follows``."""
+        found = self._one(
+            "SELECT @.write_session_1(%s::int8, %s::bytea, %s::bytea)", client_id, writer, follows
+        )
+        if found is None:
+            raise SessionClosed("the session is closed or past its retention")
+        return bytes(found)
+
     def close_session(
         self,
         name: str,

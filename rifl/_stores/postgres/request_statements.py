@@ -7,6 +7,7 @@ from typing import Any
 
 from _rifl_ground.postgres.settings import settings_with
 from lease_server._storage import Acknowledgements
+from lease_server._tokens import writer_of
 from rifl._stores.postgres.schema import tables
 from rifl._stores.postgres.statements import Statement
 from rifl._stores.shared.requests import (
@@ -37,7 +38,7 @@ _NOW = "extract(epoch FROM clock_timestamp())::float8"
 _CLIENT, _ENDING, _REFUSING = 1, 6, 11
 _CLAIM_TYPES = (
     "text int8 int8 bytea int8 int8multirange bytea text text text text bool int8 int8 int8 "
-    "text bytea float8 float8"
+    "text bytea float8 float8 bytea"
 )
 _CLAIM_RESULTS = "text text text text bytea bool"
 _FINISH_TYPES = "text int8 int8 bytea text bytea text bytea"
@@ -191,4 +192,5 @@ def _claim_arguments(request: Claim) -> tuple[Any, ...]:
         request.lost,
         request.retention_s,
         request.until_s,
+        writer_of(call.token),
     )

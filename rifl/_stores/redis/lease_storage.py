@@ -165,6 +165,14 @@ class RedisLeaseStorage:
             self._lease(standing.client_id, "grant", length_ms, field, b"", b"")
         return standing
 
+    def write_session(self, client_id: int, writer: bytes, follows: bytes) -> bytes:
+        """Have a session take a writer's calls alone, if it takes those of ``follows``."""
+        told = self._lease(client_id, "write", writer, follows)
+        if told[0] == b"gone":
+            raise SessionClosed("the session is closed or past its retention")
+        found: bytes = told[1]
+        return found
+
     def close_session(
         self,
         name: str,

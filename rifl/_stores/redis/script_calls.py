@@ -9,6 +9,7 @@ import redis
 
 from _rifl_ground.redis.lua import Script
 from lease_server._storage import Acknowledgements
+from lease_server._tokens import writer_of
 from rifl._stores.redis.scripts import BEAT, CLAIM, ENDS, FINISH, FINISH_UNCLAIMED, LEASE, ROWS
 from rifl._stores.rows import Move
 from rifl._stores.shared.backend import BackendError
@@ -221,4 +222,5 @@ def _claim_arguments(request: Claim) -> list[bytes]:
         _retention_ms(request),
         _flag(is_namespace(call.client_id)),
         b"" if request.until_s is None else b"%d" % int(request.until_s * 1000),
+        writer_of(call.token),
     ]

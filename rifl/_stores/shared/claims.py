@@ -61,7 +61,9 @@ REFUSALS: dict[Found, Callable[[Call], RiflError]] = {
     Found.UNKNOWN_CLIENT: lambda call: LeaseExpired(
         f"client id {call.client_id} is unknown or expired"
     ),
-    Found.CLOSED: lambda call: SessionClosed("the session is closed, or its retention is over"),
+    Found.CLOSED: lambda call: SessionClosed(
+        "the session is closed, its retention is over, or it takes another writer's calls"
+    ),
     Found.STALE: lambda call: StaleRpc(f"{call.rpc_id} was acknowledged"),
     Found.REFUSING: lambda call: Draining("the server was about to stop"),
     Found.LATE: lambda call: StoreUnavailable("the claim took too long to reach the store"),

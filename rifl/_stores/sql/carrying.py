@@ -10,6 +10,7 @@ from __future__ import annotations
 from hashlib import sha256
 
 from lease_server._storage import NOTHING, Acknowledgements
+from lease_server._tokens import writer_of
 from rifl._stores.shared.requests import (
     MOST_LIVED_S,
     Abandon,
@@ -74,7 +75,7 @@ class Changed(Exception):
 def claim(sql: SqlSession, request: Claim, store_id: str) -> Claimed:
     """Decide about a call, and claim it if it is new (DESIGN §4, steps 2 to 6)."""
     call, identity = request.call, identity_of(request.call)
-    client = lock_client(sql, call.client_id)
+    client = _client(sql, call)
     # Only now: a request that takes the claim back locks the same row, and may have been first.
     now, known = look(sql, identity, store_id)
     if request.until_s is not None and now > request.until_s:
@@ -119,6 +120,14 @@ def claim(sql: SqlSession, request: Claim, store_id: str) -> Claimed:
     return Claimed(Found.NEW)
 
 
+def _client(sql: SqlSession, call: Call) -> StoredClient | None:
+    """Lock a call's client; a session that takes another writer's calls is closed to this one."""
+    client = lock_client(sql, call.client_id)
+    if client is None or client.state != "session" or client.writer == writer_of(call.token):
+        return client
+    return client._replace(state="closed")
+
+
 def _is_due(client: StoredClient, now: float) -> bool:
     if client.full_term_s is not None:
         return True
@@ -160,7 +169,7 @@ def _take_over(sql: SqlSession, request: Claim, client: StoredClient | None) -> 
     identity = identity_of(request.call)
     if not request.lost:
         if client is None:
-            ended = lock_client(sql, request.call.client_id)
+            ended = _client(sql, request.call)
             closed = ended is not None and ended.state == "closed"
             return Claimed(Found.CLOSED if closed else Found.UNKNOWN_CLIENT)
         if request.refusing:

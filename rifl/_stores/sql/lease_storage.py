@@ -348,6 +348,23 @@ class SqlLeaseStorage:
                 *(retention_s, RENEWED * retention_s, client_id),
             )
 
+    def write_session(self, client_id: int, writer: bytes, follows: bytes) -> bytes:
+        """Have a session take a writer's calls alone, if it takes those of ``follows``."""
+
+        def writing(sql: SqlSession) -> bytes | None:
+            client = lock_client(sql, client_id)
+            if client is None or client.state != "session":
+                return None
+            if client.writer == follows != writer:
+                sql.run("UPDATE @.clients SET writer = %s WHERE client_id = %s", writer, client_id)
+                return writer
+            return client.writer
+
+        found = self._transact(writing)
+        if found is None:
+            raise SessionClosed("the session is closed or past its retention")
+        return found
+
     def close_session(
         self,
         name: str,

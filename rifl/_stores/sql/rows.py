@@ -16,7 +16,9 @@ from rifl.core._shared.call import Call
 Identity = tuple[int, int, bytes]
 ALIVE = ("open", "session", "namespace")
 _WHERE = "WHERE client_id = %s AND seq = %s AND call_key = %s"
-_CLIENT = "state, first_incomplete, acknowledged, term_s, due, full_term_s, n_keys, key_bytes"
+_CLIENT = (
+    "state, first_incomplete, acknowledged, term_s, due, full_term_s, n_keys, key_bytes, writer"
+)
 _CALL = "fingerprint, method, kind, token, owner, record, claimed_at, retention_s"
 # A lease is renewed for a term and a quarter, and again when the quarter is used up.
 RENEWED = 1.25
@@ -42,6 +44,7 @@ class StoredClient(NamedTuple):
     full_term_s: float | None
     n_keys: int
     key_bytes: int
+    writer: bytes = b""
 
 
 @hides("token")
@@ -68,8 +71,18 @@ def lock_client(sql: SqlSession, client_id: int) -> StoredClient | None:
     row = sql.row(f"SELECT {_CLIENT} FROM @.clients WHERE client_id = %s FOR UPDATE", client_id)
     if row is None:
         return None
-    state, first, ranges, *rest = row
-    return StoredClient(bytes(state).decode(), first, ranges_of(ranges), *rest)
+    state, first, ranges, term_s, due, full_term_s, n_keys, key_bytes, writer = row
+    return StoredClient(
+        bytes(state).decode(),
+        first,
+        ranges_of(ranges),
+        term_s,
+        due,
+        full_term_s,
+        n_keys,
+        key_bytes,
+        bytes(writer),
+    )
 
 
 def look(sql: SqlSession, identity: Identity, store_id: str) -> tuple[float, StoredCall | None]:
@@ -224,8 +237,9 @@ def insert_client(
     """Make a client known; ``due`` is SQL. ``holder``: whom its lease counts for."""
     sql.run(
         "INSERT INTO @.clients (client_id, state, first_incomplete, acknowledged, term_s, due, "
-        f"full_term_s, n_keys, key_bytes, holder) VALUES (%s, %s, 1, %s, %s, {due}, %s, 0, 0, %s)",
-        *(client_id, state.encode(), b"", term_s, full_term_s, holder),
+        "full_term_s, n_keys, key_bytes, holder, writer) "
+        f"VALUES (%s, %s, 1, %s, %s, {due}, %s, 0, 0, %s, %s)",
+        *(client_id, state.encode(), b"", term_s, full_term_s, holder, b""),
     )
     if holder:
         _count_lease(sql, client_id, holder, 1)

@@ -32,6 +32,8 @@ TABLES = (
             *(("full_term_s", "float"), ("n_keys", "int"), ("key_bytes", "int")),
             # Whom a lease counts for, empty for no caller, and for what is no lease.
             ("holder", "bytes(64)"),
+            # Whose calls a session takes, empty if it takes all.
+            ("writer", "bytes(32)"),
         ),
         ("client_id",),
         (("due",),),

@@ -25,7 +25,7 @@ from rifl.core._shared.errors import RiflError
 _PATIENCE_S = 2.0
 _SESSION = (
     "SELECT client_id, name, peer, state, retention_s, changed_at_unix_s, secret, "
-    "source FROM rifl_session"
+    "source, writer FROM rifl_session"
 )
 
 
@@ -108,7 +108,7 @@ class SqliteLeaseStorage:
             if (standing := standing_row(map(_session, held), row)) is not None:
                 return standing
             connection.execute(
-                "INSERT OR REPLACE INTO rifl_session VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO rifl_session VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     row.client_id,
                     row.name,
@@ -118,6 +118,7 @@ class SqliteLeaseStorage:
                     row.changed_at_unix_s,
                     row.secret,
                     row.source,
+                    row.writer,
                 ),
             )
             return row
@@ -234,10 +235,10 @@ def _secrets(connection: sqlite3.Connection) -> list[Secret]:
     return [Secret(key_id, value) for key_id, value in rows]
 
 
-def _session(row: tuple[int, str, bytes, str, float, float, bytes, str]) -> SessionRow:
-    client_id, name, peer, state, retention_s, changed_at_unix_s, secret, source = row
-    if not isinstance(secret, bytes):
-        raise ValueError(f"the secret of session {client_id} is no bytes")
+def _session(row: tuple[int, str, bytes, str, float, float, bytes, str, bytes]) -> SessionRow:
+    client_id, name, peer, state, retention_s, changed_at_unix_s, secret, source, writer = row
+    if not isinstance(secret, bytes) or not isinstance(writer, bytes):
+        raise ValueError(f"the secret or the writer of session {client_id} is no bytes")
     if not isinstance(name, str) or not isinstance(peer, bytes):
         raise ValueError(f"session {client_id} has the name {name!r} and the peer {peer!r}")
     return SessionRow(
@@ -249,4 +250,5 @@ def _session(row: tuple[int, str, bytes, str, float, float, bytes, str]) -> Sess
         changed_at_unix_s=float(changed_at_unix_s),
         secret=secret,
         source=source,
+        writer=writer,
     )

@@ -41,6 +41,7 @@ CREATE TABLE rifl_session (
     changed_at_unix_s REAL NOT NULL,
     secret BLOB NOT NULL,
     source TEXT NOT NULL,
+    writer BLOB NOT NULL,
     UNIQUE (peer, name)
 );
 CREATE TABLE rifl_client (
@@ -144,7 +145,7 @@ _IDS = (
     "(SELECT client_id, keys, bytes, commit_number FROM rifl_keys)",
     "SELECT min(client_id), max(client_id) FROM "
     "(SELECT client_id, name, peer, state, retention_s, changed_at_unix_s, secret, "
-    "source FROM rifl_session)",
+    "source, writer FROM rifl_session)",
     "SELECT min(client_id), max(client_id) FROM (SELECT client_id, holder FROM rifl_lease)",
     "SELECT NULL, max(key_id) FROM (SELECT key_id, value FROM rifl_secret)",
     "SELECT NULL, max(commit_number) FROM (SELECT key, value, commit_number FROM rifl_row)",

@@ -534,9 +534,15 @@ class ClientTable:
     def _begin_keyed(self, entry: ClientEntry, call: Call, kept: tuple[int, int]) -> None:
         if call.key is None:
             raise BadHeader("a named session takes keyed calls only")
+        if entry.keyed_only and self.superseded(call):
+            raise SessionClosed("the session takes the calls of another writer, and no others")
         verdict = self._keyed(entry).begin(call.key, kept)
         if verdict is not Verdict.NEW:
             raise InvariantViolated(f"{call.rpc_id} was unknown and is {verdict}")
+
+    def superseded(self, call: Call) -> bool:
+        """Whether its session takes another writer's calls alone: then a new one is refused."""
+        return not self._leases.writes(call.client_id, call.token)
 
     def _keyed(self, entry: ClientEntry) -> KeyedTracker:
         if entry.keyed is None:

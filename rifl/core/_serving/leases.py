@@ -14,5 +14,8 @@ class Leases(Protocol):
     def is_session(self, client_id: int) -> bool:
         """Tell whether the id is, or was, a named session's."""
 
+    def writes(self, client_id: int, token: bytes) -> bool:
+        """Tell whether a session takes calls by this token: of its writer, if it has one."""
+
     def holder(self, client_id: int) -> bytes:
         """Return whom a lease counts for; empty if for no caller."""

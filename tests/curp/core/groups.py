@@ -23,6 +23,9 @@ class AliveLeases:
     def is_session(self, client_id: int) -> bool:
         return False
 
+    def writes(self, client_id: int, token: bytes) -> bool:
+        return True
+
     def holder(self, client_id: int) -> bytes:
         return b""
 

@@ -55,7 +55,7 @@ def test_a_commit_waits_for_the_disk_whatever_its_session_has_set(
     replicas()
     statements = (
         "claim_1('', 1, 1, '', 1, '{}', '', 'm', 'plain', 't', 'o', false, 8, 8, 8, '', '', "
-        "NULL, NULL)",
+        "NULL, NULL, '')",
         "finish_1('', 1, 1, '', 't', '', 'finish', '')",
     )
     for statement in statements:

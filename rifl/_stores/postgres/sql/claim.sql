@@ -139,13 +139,13 @@ END $$;
 -- Decide about a call and claim it if it is new (DESIGN §4, steps 2 to 6).
 --
 -- p_until: by when, by this clock, in seconds. Whoever sent one that is later has given it
--- up, and has abandoned it; NULL for ever.
+-- up, and has abandoned it; NULL for ever. p_writer: of a session, whose call this is.
 CREATE OR REPLACE FUNCTION @schema@.claim_1(
     p_store text, p_client bigint, p_seq bigint, p_key bytea, p_first bigint,
     p_acks int8multirange, p_fingerprint bytea, p_method text, p_kind text, p_token text,
     p_owner text, p_refusing boolean, p_window bigint, p_max_keys bigint,
     p_max_key_bytes bigint, p_take_over text, p_lost bytea,
-    p_retention_s double precision, p_until double precision, OUT o_found text, OUT o_token text, OUT o_owner text,
+    p_retention_s double precision, p_until double precision, p_writer bytea, OUT o_found text, OUT o_token text, OUT o_owner text,
     OUT o_kind text, OUT o_record bytea, OUT o_verified boolean
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -216,7 +216,11 @@ BEGIN
         is_known := FOUND;
         -- Against removal of the client, until this commits; not against its other calls.
         SELECT * INTO client FROM @schema@.clients WHERE client_id = p_client FOR KEY SHARE;
-        alive := FOUND AND client.state IN ('open', 'session', 'namespace');
+        IF client.state = 'session' AND client.writer <> p_writer THEN
+            -- It takes another writer's calls: it is closed to this one.
+            client.state := 'closed';
+        END IF;
+        alive := client.state IN ('open', 'session', 'namespace');
         IF client.client_id IS NULL AND p_client < 0 AND NOT is_known THEN
             INSERT INTO @schema@.clients (client_id, state, term)
             VALUES (p_client, 'namespace', '0') ON CONFLICT DO NOTHING;

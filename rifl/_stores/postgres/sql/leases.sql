@@ -66,6 +66,22 @@ BEGIN
     RETURN CASE client.state WHEN 'session' THEN 'session' ELSE 'alive' END;
 END $$;
 
+-- Have a session take a writer's calls alone, if it takes those of p_follows; whose it takes
+-- then, NULL if it has ended.
+CREATE OR REPLACE FUNCTION @schema@.write_session_1(
+    p_client bigint, p_writer bytea, p_follows bytea
+) RETURNS bytea LANGUAGE plpgsql AS $$
+DECLARE
+    client @schema@.clients;
+BEGIN
+    PERFORM @schema@.durable_1();
+    SELECT * INTO client FROM @schema@.clients WHERE client_id = p_client FOR NO KEY UPDATE;
+    IF NOT FOUND OR client.state <> 'session' THEN RETURN NULL; END IF;
+    IF client.writer <> p_follows THEN RETURN client.writer; END IF;
+    UPDATE @schema@.clients SET writer = p_writer WHERE client_id = p_client;
+    RETURN p_writer;
+END $$;
+
 -- Remove a client's row, records and counts, in this one transaction.
 CREATE OR REPLACE FUNCTION @schema@.drop_1(p_client bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE

@@ -14,7 +14,9 @@ CREATE TABLE @schema@.clients (
     -- The retention of a session in which no call was made yet, while term is a lease's.
     full_term interval,
     -- Whom a lease counts for, empty for no caller, and for what is no lease.
-    holder bytea NOT NULL DEFAULT ''
+    holder bytea NOT NULL DEFAULT '',
+    -- Whose calls a session takes, empty if it takes all.
+    writer bytea NOT NULL DEFAULT ''
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
 CREATE INDEX clients_due ON @schema@.clients (due);
 
