@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 
 import grpc
 
-from rifl._client import Channel, RetryPolicy, connect
+from rifl._client import Channel, RetryPolicy
 from rifl._client.grpc_channels import open_sync
+from rifl._client.settings import DEFAULT_GROUP_PATH
+from rifl._client.sync_channel import open_channel
 from rifl.core._shared.observer import EndedCall, Observer
 from rifl.spark._errors import PlanError
 from rifl.spark._options import ConnectionOptions
@@ -23,19 +25,28 @@ class WorkerChannel:
     """A worker's channel in one session; ``retries`` counts attempts after the first."""
 
     def __init__(
-        self, connection: ConnectionOptions, session: str, retention_s: float | None
+        self,
+        connection: ConnectionOptions,
+        session: str,
+        retention_s: float | None,
+        writer: bytes = b"",
     ) -> None:
         self._retries = _Retries()
-        self.channel: Channel = connect(
+        self.channel: Channel = open_channel(
             connection.target,
             _credentials(connection),
-            options=_options(connection),
-            interceptors=_interceptors(connection),
-            retry=RetryPolicy(max_elapsed_s=None),
-            session=session,
-            session_retention=retention_s,
-            plaintext_secrets=connection.plaintext_secrets,
-            observer=self._retries,
+            {
+                "options": _options(connection),
+                "interceptors": _interceptors(connection),
+                "retry": RetryPolicy(max_elapsed_s=None),
+                "session": session,
+                "session_retention": retention_s,
+                "plaintext_secrets": connection.plaintext_secrets,
+                "observer": self._retries,
+                # A witness would keep what a leader refuses to a writer that was followed.
+                "group_path": "synced" if writer else DEFAULT_GROUP_PATH,
+            },
+            writer,
         )
 
     @property
@@ -62,22 +73,28 @@ class _Retries(Observer):
 
 # One for each process and session. Worker processes are forked from a daemon that
 # never used gRPC, and gRPC must not be used before a fork: so made on first use.
-_channels: dict[tuple[int, ConnectionOptions, str], WorkerChannel] = {}
+_channels: dict[tuple[int, ConnectionOptions, str, bytes], WorkerChannel] = {}
 
 
 def worker_channel(
-    connection: ConnectionOptions, session: str, retention_s: float | None, timeout_s: float
+    connection: ConnectionOptions,
+    session: str,
+    retention_s: float | None,
+    timeout_s: float,
+    writer: bytes = b"",
 ) -> WorkerChannel:
     """Return this process's channel in the session, opened on first use.
+
+    ``writer``: whose calls the session takes (DESIGN §5), empty if all.
 
     A worker runs one task at a time, so a channel of another session, which an
     earlier task used, is closed. Raises ``CallError`` if there is no session within
     ``timeout_s``.
     """
-    wanted = (os.getpid(), connection, session)
+    wanted = (os.getpid(), connection, session, writer)
     found = _channels.get(wanted)
     if found is None:
-        found = WorkerChannel(connection, session, retention_s)
+        found = WorkerChannel(connection, session, retention_s, writer)
         try:
             found.channel.session.open(timeout_s)
         except BaseException:
@@ -90,9 +107,9 @@ def worker_channel(
     return found
 
 
-def drop_channel(connection: ConnectionOptions, session: str) -> None:
+def drop_channel(connection: ConnectionOptions, session: str, writer: bytes = b"") -> None:
     """Close this process's channel in the session, if there is one: the next is fresh."""
-    found = _channels.pop((os.getpid(), connection, session), None)
+    found = _channels.pop((os.getpid(), connection, session, writer), None)
     if found is not None:
         found.channel.close()
 

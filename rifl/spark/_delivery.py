@@ -100,7 +100,8 @@ _WORDS = {
         "the session keeps as many keys as the server allows one "
         "(rifl.Bounds(max_keys=..., max_key_bytes=...))"
     ),
-    "SESSION_CLOSED": "the session is closed or past its retention; this row was not sent again",
+    "SESSION_CLOSED": "the session is closed, past its retention, or another run took it; this row "
+    "was not sent again",
     "LEASE_EXPIRED": "the server has forgotten the session; this row was not sent again",
     "OUTCOME_UNKNOWN": "a crash of the server took the outcome of this row, and it was not sent "
     "again: declare the method idempotent or atomic if that matters",

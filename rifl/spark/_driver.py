@@ -98,6 +98,22 @@ class WriteDriver:
             self._require_deduplicated(method, opened)
         return int(opened.store)
 
+    def take_session(
+        self, name: str, retention_s: float | None, writer: bytes, follows: bytes
+    ) -> bytes:
+        """Have a session take a writer's calls alone, if it takes those of ``follows`` (DESIGN §5).
+
+        Return whose it takes then; raises ``SessionGone``.
+        """
+        request = lease_pb.OpenSessionRequest(
+            name=name,
+            retention_ms=int((retention_s or 0.0) * 1000),
+            writer=writer,
+            follows=follows,
+            **shown(self._secrets()),
+        )
+        return bytes(self._ask(self._leases.OpenSession, request).writer)
+
     def _secrets(self) -> tuple[bytes, ...]:
         """Return the secrets that open sessions; raises ``PlanError`` if they may not go there."""
         secrets, connection = _session_secrets(), self._connection

@@ -23,14 +23,18 @@ is made when it begins, ``b + 1`` when micro-batch ``b`` is committed: the check
 
 4. Before batch ``b`` sends anything, marks ``b`` and ``b + 1`` of the query are not there, or are
    the checkpoint's, too. Else another checkpoint began or committed it, of which this is a copy
-   elsewhere, and may have other rows in it. Adopted, it begins all the same. (Of two copies that
-   are in one micro-batch in the same moment neither knows.)
+   elsewhere, and may have other rows in it. Adopted, it begins all the same, and makes both.
+5. Its session takes the calls of one *writer* alone, a run over one checkpoint. Before it sends
+   anything, a run takes the session: from no writer, from another run over its checkpoint, or,
+   adopted, from any. That is one compare-and-set, so of two copies one goes on; the other one's
+   calls are refused from then on. The run that is followed is marked first: it takes no session
+   of the query again, and commits nothing.
 
 Calls in a stream, and writes within ``foreachBatch``, have a name, and series of their
 own. Spark runs none of their tasks for a micro-batch in which they have no rows, so
 theirs have gaps: a session that is not known was never opened.
 
-5. Before batch ``b > 0`` of such a series sends anything, session ``b - 1`` is closed,
+6. Before batch ``b > 0`` of such a series sends anything, session ``b - 1`` is closed,
    with all before it, and opened first if it never was. There is no commit to do more.
 """
 
@@ -46,17 +50,22 @@ from rifl.spark._errors import IdentityError
 _SERIES_CHARS = 180
 
 
-class MicroBatch(NamedTuple):
-    """One micro-batch of one query, stable across restarts from its checkpoint.
+# Of a writer's bytes: its place, and its run.
+_HALF = 16
 
-    ``gaps``: its series may lack micro-batches (rule 5). ``place``: where its checkpoint is; "":
-    copies of it are not told apart.
+
+class MicroBatch(NamedTuple):
+    """One micro-batch of one query, stable across restarts from its checkpoint but for its run.
+
+    ``gaps``: its series may lack micro-batches (rule 6). ``place``: where its checkpoint is; "":
+    copies of it are not told apart. ``run``: the query's, since it was started.
     """
 
     series: str
     batch: int
     gaps: bool = False
     place: str = ""
+    run: str = ""
 
     @classmethod
     def of(
@@ -89,18 +98,35 @@ class MicroBatch(NamedTuple):
 
     @property
     def closed_before(self) -> str | None:
-        """The session that is closed before this batch sends (rules 1 and 5)."""
+        """The session that is closed before this batch sends (rules 1 and 6)."""
         return f"{self.series}#{self.batch - 1}" if self.batch > 0 else None
 
     def marks(self, number: int) -> tuple[str, str]:
         """Return the sessions whose end is a mark: of its checkpoint, of its query (rule 4)."""
-        place = hashlib.sha256(self.place.encode()).hexdigest()[:32]
+        place = _half(self.place).hex()
         return f"{self.series}/at/{place}#{number}", f"{self.series}/at#{number}"
+
+    @property
+    def writer(self) -> bytes:
+        """Who writes its session (rule 5); empty: copies are not told apart."""
+        return _half(self.place) + _half(self.run) if self.place else b""
+
+    def is_here(self, writer: bytes) -> bool:
+        """Tell whether a writer is a run over this checkpoint."""
+        return writer.startswith(_half(self.place))
+
+    def followed(self, writer: bytes) -> str:
+        """Return the session whose end says that a run was followed (rule 5)."""
+        return f"{self.series}/followed/{writer.hex()}"
 
     @property
     def closed_by_commit(self) -> str:
         """The session that ends, with all before it, when this batch is committed."""
         return f"{self.series}#{self.batch}"
+
+
+def _half(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()[:_HALF]
 
 
 def run_session() -> str:

@@ -20,7 +20,7 @@ from rifl.spark._options import WriteOptions
 from rifl.spark._report import Counts, report, tell_aborted
 from rifl.spark._session_names import MicroBatch
 from rifl.spark._tasks import named_micro_batch, this_attempt, this_micro_batch
-from rifl.spark._write_plan import WritePlan
+from rifl.spark._write_plan import WritePlan, require_last_run
 
 # From PySpark 4.1 on; before, rows come one by one.
 _STREAM_ARROW: Any = getattr(datasource, "DataSourceStreamArrowWriter", None)
@@ -216,8 +216,9 @@ def commit_stream(
     batch = results[0].batch
     if batch is None or batch.batch != batch_id:
         raise IdentityError(f"tasks say {batch}, and the commit is of batch {batch_id}")
-    _publish(options, results)
     driver = process_driver(options.connection, options.timeout_s)
+    require_last_run(driver, batch)
+    _publish(options, results)
     driver.end_session(batch.closed_by_commit, results[0].store)
     if batch.place:
         driver.set_marks(batch.marks(batch.batch + 1))

@@ -13,19 +13,27 @@ from rifl.spark._session_names import MicroBatch, named_series
 
 _QUERY = "sql.streaming.queryId"
 _BATCH = "streaming.sql.batchId"
+_RUN = "spark.jobGroup.id"
 
 
 def this_micro_batch(options: WriteOptions) -> MicroBatch:
     """Return which micro-batch of its query's own sink this task belongs to.
 
-    Raises ``IdentityError`` where there is none, and if its checkpoint is not known.
+    Raises ``IdentityError`` where there is none, and if its checkpoint or run is not known.
     """
     told = _context().getLocalProperty
     batch = MicroBatch.of(told(_QUERY), told(_BATCH))
     try:
-        return batch._replace(place=checkpoint_of(options.checkpoint, options.query, told))
+        place = checkpoint_of(options.checkpoint, options.query, told)
     except ValueError as error:
         raise IdentityError(f"{error}; nothing was sent") from error
+    run = told(_RUN)
+    if place and not run:
+        raise IdentityError(
+            f"Spark tells this task no run of its query (local property {_RUN}), by which copies "
+            "of a checkpoint are told apart; nothing was sent"
+        )
+    return batch._replace(place=place, run=run or "")
 
 
 def named_micro_batch(kind: str, options: WriteOptions) -> MicroBatch | None:

@@ -133,22 +133,26 @@ class WritePlan:
         """
         options = self.options
         name = self.session_of(batch)
+        # A session of the user's is written by whom the user wants.
+        writer = b"" if batch is None or options.session is not None else batch.writer
         try:
             if batch is not None:
                 self._require_known(batch)
             for _ in range(2):
                 worker = worker_channel(
-                    options.connection, name, options.retention_s, options.timeout_s
+                    options.connection, name, options.retention_s, options.timeout_s, writer
                 )
                 client_id = worker.channel.session.open(options.timeout_s)
                 if worker.store == self.store:
                     return worker, client_id
                 # What this process knows may be of the store that was there before.
-                drop_channel(options.connection, name)
-        except CallError as error:
-            if error.reason == "SESSION_CLOSED":
-                raise IdentityError(_closed_text(name, batch)) from error
-            raise
+                drop_channel(options.connection, name, writer)
+        except (CallError, SessionGone) as error:
+            if isinstance(error, CallError) and error.reason != "SESSION_CLOSED":
+                raise
+            # A task that runs again asks again.
+            _confirmed.clear()
+            raise IdentityError(_closed_text(name, batch)) from error
         raise IdentityError(
             f"the server has another store than when this write was planned (a memory: store that "
             f"was restarted?), and nothing of the session {name!r}: what was sent before cannot be "
@@ -159,9 +163,20 @@ class WritePlan:
         """Have the server confirm that it remembers this query (session names, rule 1)."""
         options = self.options
         confirmed = (os.getpid(), options.connection, batch)
-        if confirmed in _confirmed or (options.adopt and not batch.gaps):
+        if confirmed in _confirmed:
             return
         driver = process_driver(options.connection, options.timeout_s)
+        if not options.adopt or batch.gaps:
+            self._require_remembered(driver, batch)
+            if batch.place:
+                _require_own(driver, batch)
+        if batch.place and options.session is None:
+            self._take(driver, batch)
+        _confirmed.clear()
+        _confirmed.add(confirmed)
+
+    def _require_remembered(self, driver: WriteDriver, batch: MicroBatch) -> None:
+        options = self.options
         before = batch.closed_before
         if batch.root is not None:
             # Gone if this batch was committed before; its own session is not.
@@ -179,10 +194,24 @@ class WritePlan:
                 "repeat what was sent; nothing was sent. If nothing was sent there "
                 'before, option("adopt", "true") begins here.'
             )
-        if batch.place:
-            _require_own(driver, batch)
-        _confirmed.clear()
-        _confirmed.add(confirmed)
+
+    def _take(self, driver: WriteDriver, batch: MicroBatch) -> None:
+        """Have the session take this run's calls alone (session names, rule 5)."""
+        options, writer, follows = self.options, batch.writer, b""
+        while True:
+            # Looked at after who writes: it was made before.
+            require_last_run(driver, batch)
+            if follows:
+                if not options.adopt and not batch.is_here(follows):
+                    raise IdentityError(_copy_text(batch, batch.batch))
+                driver.set_marks((batch.followed(follows),))
+            found = driver.take_session(batch.session, options.retention_s, writer, follows)
+            if found == writer:
+                break
+            follows = found
+        if options.adopt:
+            # Started again without the option it goes on, and the other one does not.
+            driver.set_marks(batch.marks(batch.batch + 1))
 
 
 def _require_own(driver: WriteDriver, batch: MicroBatch) -> None:
@@ -190,12 +219,7 @@ def _require_own(driver: WriteDriver, batch: MicroBatch) -> None:
     for number in (batch.batch, batch.batch + 1):
         own, query = batch.marks(number)
         if driver.close_session(query) and not driver.close_session(own):
-            raise IdentityError(
-                f"the server has had micro-batch {number - 1 if number else 0} of {batch.series} "
-                f"from another checkpoint than {batch.place}: of two copies the one that sent goes "
-                "on, since the other may have other rows; nothing was sent. If it was moved here, "
-                'option("adopt", "true") goes on here: do not start the other one again.'
-            )
+            raise IdentityError(_copy_text(batch, max(0, number - 1)))
     if batch.batch == 0:
         driver.set_marks(batch.marks(0))
 
@@ -204,13 +228,31 @@ def _require_own(driver: WriteDriver, batch: MicroBatch) -> None:
 _confirmed: set[tuple[int, ConnectionOptions, MicroBatch]] = set()
 
 
+def require_last_run(driver: WriteDriver, batch: MicroBatch) -> None:
+    """Raise ``IdentityError`` if another run followed this one (session names, rule 5)."""
+    if batch.writer and driver.close_session(batch.followed(batch.writer)):
+        raise IdentityError(
+            f"another run of {batch.series} followed this one, and goes on in its place: of two "
+            "runs over one checkpoint, or over copies of it, one sends; nothing was sent"
+        )
+
+
+def _copy_text(batch: MicroBatch, number: int) -> str:
+    return (
+        f"the server has had micro-batch {number} of {batch.series} from another checkpoint than "
+        f"{batch.place}: of two copies the one that sent goes on, since the other may have other "
+        'rows; nothing was sent. If it was moved here, option("adopt", "true") goes on here: do '
+        "not start the other one again."
+    )
+
+
 def _closed_text(name: str, batch: MicroBatch | None) -> str:
     if batch is None:
         return f"the session {name!r} was closed while this task ran; nothing was sent"
     return (
-        f"micro-batch {batch.batch} of {batch.series} is closed (a later one was committed) or "
-        "past its retention: this task is a leftover of it, or the checkpoint is too old; "
-        "nothing was sent"
+        f"micro-batch {batch.batch} of {batch.series} is closed (a later one was committed), "
+        "past its retention, or sent by another run: this task is a leftover of it, or the "
+        "checkpoint is too old; nothing was sent"
     )
 
 

@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from lease_server._tokens import WRITER_BYTES
 from rifl.spark._errors import IdentityError
 from rifl.spark._session_names import (
     MicroBatch,
@@ -71,3 +72,16 @@ def test_names_of_users_and_runs() -> None:
         with pytest.raises(ValueError, match="session"):
             batch_session(bad)
     assert run_session() != run_session()
+
+
+def test_a_writer_is_a_run_over_one_checkpoint() -> None:
+    """Other runs and places are others; without a place copies are not told apart (§5, §8)."""
+    first = MicroBatch("spark/q", 3, place="/a", run="one")
+    restarted, moved = first._replace(run="two"), first._replace(place="/b")
+    assert len({each.writer for each in (first, restarted, moved)}) == 3
+    assert {len(each.writer) for each in (first, restarted, moved)} == {WRITER_BYTES}
+    assert restarted.is_here(first.writer)
+    assert not moved.is_here(first.writer)
+    assert first._replace(batch=4).writer == first.writer
+    assert len({each.followed(each.writer) for each in (first, restarted, moved)}) == 3
+    assert first._replace(place="").writer == b""
