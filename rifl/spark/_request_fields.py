@@ -1,8 +1,8 @@
 """Scalar fields of requests: which column types fill them, and how. Pure.
 
 A type fits if every value of it does: integers widen and never narrow, nothing is
-rounded. Null leaves a field unset, as in protobuf's JSON mapping: a field without
-presence then reads as its default.
+rounded; values of unsigned fields are checked one by one. Null leaves a field unset, as in
+protobuf's JSON mapping: a field without presence then reads as its default.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ _types = pyarrow.types
 _F = FieldDescriptor
 _SIGNED_32 = {_F.TYPE_INT32, _F.TYPE_SINT32, _F.TYPE_SFIXED32}
 _SIGNED_64 = {_F.TYPE_INT64, _F.TYPE_SINT64, _F.TYPE_SFIXED64}
-# Spark has no unsigned types: the sign is each value's own matter.
+# Spark has no unsigned types: the sign is each value's own matter, and whether a value fits into
+# 32 bits, too, since no type of Spark's holds just these.
 _UNSIGNED_32 = {_F.TYPE_UINT32, _F.TYPE_FIXED32}
 _UNSIGNED_64 = {_F.TYPE_UINT64, _F.TYPE_FIXED64}
 _TO_64 = _SIGNED_64 | _UNSIGNED_64
+_CHECKED = _TO_64 | _UNSIGNED_32
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICRO = datetime.timedelta(microseconds=1)
 _WRAPPERS = {
@@ -59,9 +61,9 @@ def scalar(kind: Any, field: Any, mismatch: Callable[[], Exception]) -> Convert 
     """
     to = field.type
     if _types.is_integer(kind):
-        allowed = _TO_64
+        allowed = _CHECKED
         if kind.bit_width <= 32:
-            allowed = _TO_64 | _SIGNED_32 | _UNSIGNED_32
+            allowed = _CHECKED | _SIGNED_32
         if to in allowed or (to == _F.TYPE_ENUM and kind.bit_width <= 32):
             return None
     elif _types.is_string(kind) or _types.is_large_string(kind):
@@ -82,7 +84,7 @@ def scalar(kind: Any, field: Any, mismatch: Callable[[], Exception]) -> Convert 
     elif _types.is_decimal(kind):
         if to == _F.TYPE_STRING:
             return _plain_decimal
-        if to in _TO_64 and kind.scale == 0 and kind.precision <= _LARGEST_EXACT_DIGITS:
+        if to in _CHECKED and kind.scale == 0 and kind.precision <= _LARGEST_EXACT_DIGITS:
             return int
     elif _types.is_date(kind) and to == _F.TYPE_STRING:
         return datetime.date.isoformat

@@ -44,6 +44,8 @@ def _rows(columns: dict[str, tuple[Any, list[Any]]], **options: Any) -> list[Any
         ("int64", pyarrow.int64(), -(2**63), -(2**63)),
         ("sint64", pyarrow.int16(), -7, -7),
         ("uint32", pyarrow.int32(), 7, 7),
+        ("uint32", pyarrow.int64(), 2**32 - 1, 2**32 - 1),
+        ("uint32", pyarrow.decimal128(10, 0), decimal.Decimal(2**32 - 1), 2**32 - 1),
         ("uint64", pyarrow.int64(), 2**62, 2**62),
         ("int64", pyarrow.decimal128(18, 0), decimal.Decimal(10**17), 10**17),
         ("float", pyarrow.float32(), 0.5, 0.5),
@@ -131,6 +133,9 @@ def test_presence_and_oneofs() -> None:
     ("field", "kind", "value", "says"),
     [
         ("uint32", pyarrow.int32(), -1, "out of range"),
+        ("uint32", pyarrow.int64(), 2**32, "out of range"),
+        ("uint32", pyarrow.int64(), -1, "out of range"),
+        ("uint32", pyarrow.decimal128(10, 0), decimal.Decimal(2**32), "out of range"),
         ("colour", pyarrow.string(), "MAUVE", "MAUVE"),
         ("tags", pyarrow.list_(pyarrow.string()), ["a", None], "null inside"),
         ("prices", pyarrow.map_(pyarrow.string(), pyarrow.int64()), [("a", None)], "null inside"),
@@ -186,7 +191,8 @@ def test_a_value_that_python_or_protobuf_does_not_know_is_its_rows_error(
     ("field", "kind"),
     [
         ("int32", pyarrow.int64()),
-        ("uint32", pyarrow.int64()),
+        ("uint32", pyarrow.decimal128(19, 0)),
+        ("uint32", pyarrow.decimal128(10, 1)),
         ("float", pyarrow.float64()),
         ("double", pyarrow.int64()),
         ("double", pyarrow.decimal128(10, 2)),
