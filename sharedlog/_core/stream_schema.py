@@ -6,6 +6,7 @@ by columns is held to it, so that it learns of a changed schema before it gets o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from sharedlog._core.commit import Commit, Condition, Put, Refused
@@ -28,8 +29,15 @@ class StreamSchema(NamedTuple):
     data: bytes
 
 
-def declare_schema(stream: str, schema: StreamSchema) -> Rule[None]:
-    """Have a stream's values be so from now on; raises ``SchemaChanged`` if they are others."""
+def declare_schema(
+    stream: str,
+    schema: StreamSchema,
+    differ: Callable[[StreamSchema, StreamSchema], str] = lambda declared, given: "",
+) -> Rule[None]:
+    """Have a stream's values be so from now on; raises ``SchemaChanged`` if they are others.
+
+    ``differ``: names the columns in which two of one format and name differ.
+    """
     check_name(stream)
     key = _PREFIX + stream
     while True:
@@ -37,11 +45,14 @@ def declare_schema(stream: str, schema: StreamSchema) -> Rule[None]:
         if value is not None:
             found = _read(stream, value)
             if found != schema:
+                others = ""
+                if found[:2] == schema[:2]:
+                    columns = differ(found, schema)
+                    others = f" with other columns{columns and f' ({columns})'}"
                 raise SchemaChanged(
                     f"the values of stream {stream!r} are {_told(found)}, and these are "
-                    f"{_told(schema)}{'' if found[:2] != schema[:2] else ' with other columns'}: "
-                    "nothing is written; an operator may have others declared (sharedlog queries "
-                    "URL --forget-schema STREAM)"
+                    f"{_told(schema)}{others}: nothing is written; an operator may have others "
+                    "declared (sharedlog queries URL --forget-schema STREAM)"
                 )
             return
         try:

@@ -66,6 +66,34 @@ class RawColumns:
         yield batch_of(messages)
 
 
+# So many are named, where columns differ.
+_NAMED = 8
+
+
+def differences(declared: pyarrow.Schema, given: pyarrow.Schema) -> str:
+    """Name the columns in which two schemas differ; empty if that is whether they may be null."""
+    told = []
+    for name in dict.fromkeys((*declared.names, *given.names)):
+        if name not in given.names:
+            told.append(f"{name} is missing")
+        elif name not in declared.names:
+            told.append(f"{name} of type {given.field(name).type} is not declared")
+        elif declared.field(name).type != given.field(name).type:
+            here, there = given.field(name).type, declared.field(name).type
+            told.append(f"{name} is {here}, and declared as {there}")
+    if not told and declared.names != given.names:
+        told.append(f"their order is {', '.join(given.names)}")
+    more = len(told) - _NAMED
+    return "; ".join((*told[:_NAMED], *([f"{more} more"] if more > 0 else ())))
+
+
+def differ(declared: StreamSchema, given: StreamSchema) -> str:
+    """Name the columns in which two schemas of streams differ, where they are Arrow's."""
+    if declared.format != "arrow":
+        return ""
+    return differences(ArrowColumns(declared).schema, ArrowColumns(given).schema)
+
+
 class ArrowColumns:
     """The rows of the Arrow batches that messages have."""
 
@@ -89,7 +117,10 @@ class ArrowColumns:
                 f"the message at {message.position} is no Arrow stream: {error}"
             ) from error
         if not schema.equals(self.schema):
-            raise SchemaChanged(f"the message at {message.position} has other columns")
+            others = differences(self.schema, schema)
+            raise SchemaChanged(
+                f"the message at {message.position} has other columns{others and f' ({others})'}"
+            )
         return found
 
 

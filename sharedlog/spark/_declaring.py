@@ -9,7 +9,7 @@ from sharedlog._core.stream_schema import declare_schema
 from sharedlog._engines.elsewhere import refuse_served
 from sharedlog._log.log import Log
 from sharedlog.spark._column_rows import ArrowRows
-from sharedlog.spark._columns import arrow_schema_of
+from sharedlog.spark._columns import arrow_schema_of, differ
 
 
 def declare_columns(log: Log, stream: str, schema: pyarrow.Schema) -> pyarrow.Schema:
@@ -17,5 +17,5 @@ def declare_columns(log: Log, stream: str, schema: pyarrow.Schema) -> pyarrow.Sc
     refuse_served(log._place.engine)
     log._run(find_stream(stream))
     plain = ArrowRows(schema, None).schema
-    log._run(declare_schema(stream, arrow_schema_of(plain)))
+    log._run(declare_schema(stream, arrow_schema_of(plain), differ))
     return plain

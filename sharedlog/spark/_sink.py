@@ -36,7 +36,7 @@ from sharedlog._core.streams import MAX_TAGS, tag_of
 from sharedlog._log.place import Place
 from sharedlog._log.resending import until_answered, until_known
 from sharedlog.spark._column_rows import ArrowRows, ProtobufRows
-from sharedlog.spark._columns import arrow_schema_of, schema_of
+from sharedlog.spark._columns import arrow_schema_of, differ, schema_of
 from sharedlog.spark._content import Content
 from sharedlog.spark._differences import differences
 from sharedlog.spark._messages import RawRows
@@ -140,7 +140,7 @@ def _rows_of(
             )
         declared = known
         rows = ProtobufRows(schema, key, declared)
-    until_answered(place, lambda: declare_schema(options.stream, declared))
+    until_answered(place, lambda: declare_schema(options.stream, declared, differ))
     return rows
 
 

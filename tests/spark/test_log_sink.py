@@ -387,7 +387,7 @@ def test_a_program_declares_columns_that_queries_read_and_write(chain: Chain) ->
     given = pyarrow.schema([account, ("cents", pyarrow.int64())])
     plain = sharedlog.spark.declare_columns(chain.log, "paid", given)
     assert plain == sharedlog.spark.declare_columns(chain.log, "paid", plain)
-    with pytest.raises(sharedlog.SchemaChanged):
+    with pytest.raises(sharedlog.SchemaChanged, match="b of type string is not declared"):
         sharedlog.spark.declare_columns(chain.log, "paid", plain.append(account.with_name("b")))
     with pytest.raises(sharedlog.NoSuchStream):
         sharedlog.spark.declare_columns(chain.log, "none", plain)

@@ -22,8 +22,11 @@ def test_who_writes_first_declares_and_others_are_held_to_it(engine):
     for _ in range(2):
         carry_out(engine, declare_schema("s", _ARROW))
     assert carry_out(engine, find_schema("s")) == _ARROW
-    with pytest.raises(SchemaChanged, match="with other columns"):
+    with pytest.raises(SchemaChanged, match="with other columns: nothing"):
         carry_out(engine, declare_schema("s", _ARROW._replace(data=b"")))
+    told = declare_schema("s", _ARROW._replace(data=b""), lambda *_: "cents is missing")
+    with pytest.raises(SchemaChanged, match=r"with other columns \(cents is missing\): nothing"):
+        carry_out(engine, told)
     other = StreamSchema("protobuf", "bank.v1.DepositRequest", b"files")
     with pytest.raises(SchemaChanged, match=r"are arrow, and these are protobuf bank\.v1"):
         carry_out(engine, declare_schema("s", other))
