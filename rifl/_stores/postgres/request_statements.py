@@ -192,5 +192,5 @@ def _claim_arguments(request: Claim) -> tuple[Any, ...]:
         request.lost,
         request.retention_s,
         request.until_s,
-        writer_of(call.token),
+        b"" if call.key is None else writer_of(call.token),
     )

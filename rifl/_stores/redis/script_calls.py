@@ -173,24 +173,32 @@ def _seen(holder: bytes, first: bytes, ranges: bytes) -> SeenClient:
 
 
 def _claim(request: Claim) -> Generator[Step, list[Any], Claimed]:
-    client_id, arguments = request.call.client_id, _claim_arguments(request)
-    reply = yield CLAIM, client_id, [*arguments, b""]
-    for not_before_ms in _FILED_MS:
-        if reply[0] != b"unfiled":
-            break
-        # The index of who is swept is in another slot: filed first, then claimed.
-        telling = [b"%d" % client_id, _retention_ms(request), b"%d" % not_before_ms]
-        filed = yield ENDS, None, [b"file", *telling]
-        reply = yield CLAIM, client_id, [*arguments, filed[1]]
+    call, arguments = request.call, _claim_arguments(request)
+    if call.key is None:
+        reply = yield CLAIM, call.client_id, arguments
     else:
-        if reply[0] == b"unfiled":
-            raise BackendError("the keys could not be filed for retention: clocks differ")
+        reply = yield from _claim_key(request, arguments)
     found = _FOUND.get(reply[0]) or Found(reply[0].decode())
     if found is _RUNNING:
         return Claimed(found, reply[1], reply[2].decode(), Kind(reply[3].decode()))
     if found is _COMPLETED:
         return Claimed(found, record=reply[1], verified=reply[2] == b"1")
     return Claimed(found)
+
+
+def _claim_key(request: Claim, arguments: list[bytes]) -> Generator[Step, list[Any], list[Any]]:
+    client_id, writer = request.call.client_id, writer_of(request.call.token)
+    reply = yield CLAIM, client_id, [*arguments, writer, b""]
+    for not_before_ms in _FILED_MS:
+        if reply[0] != b"unfiled":
+            return reply
+        # The index of who is swept is in another slot: filed first, then claimed.
+        telling = [b"%d" % client_id, _retention_ms(request), b"%d" % not_before_ms]
+        filed = yield ENDS, None, [b"file", *telling]
+        reply = yield CLAIM, client_id, [*arguments, writer, filed[1]]
+    if reply[0] == b"unfiled":
+        raise BackendError("the keys could not be filed for retention: clocks differ")
+    return reply
 
 
 def _retention_ms(request: Claim) -> bytes:
@@ -222,5 +230,4 @@ def _claim_arguments(request: Claim) -> list[bytes]:
         _retention_ms(request),
         _flag(is_namespace(call.client_id)),
         b"" if request.until_s is None else b"%d" % int(request.until_s * 1000),
-        writer_of(call.token),
     ]

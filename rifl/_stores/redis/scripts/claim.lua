@@ -4,8 +4,8 @@
 -- 10 token, 11 owner, 12 refusing, 13 window, 14 max keys, 15 max key bytes,
 -- 16 token to take over, 17 record of a lost call, 18 method, 19 retention of a key in
 -- ms, empty for none, 20 whether this is a namespace, 21 until when this is good by this
--- clock, in ms, empty for ever, 22 whose call it is of a session's writers, 23 when its keys
--- will be looked at according to the index, empty if that was not asked
+-- clock, in ms, empty for ever. Of a key: 22 whose call it is of a session's writers, 23 when its
+-- keys will be looked at according to the index, empty if that was not asked
 local member, first, ranges, fingerprint, kind = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 local token, owner, take_over, lost = ARGV[10], ARGV[11], ARGV[16], ARGV[17]
 local retention, namespace, filed = tonumber(ARGV[19]), ARGV[20] == '1', tonumber(ARGV[23])
@@ -17,7 +17,7 @@ local row = redis.call('HMGET', ROW, 'store', 'first', 'acks', 'state', 'length'
   'look', 'full', 'writer')
 local state, old_first, old_ranges = row[4], row[2], row[3] or ''
 -- One that takes another writer's calls is closed to this one.
-if state == 'session' and (row[10] or '') ~= ARGV[22] then state = 'closed' end
+if state == 'session' and (row[10] or '') ~= (ARGV[22] or '') then state = 'closed' end
 -- A namespace is always known: nobody grants it, and no lease of it ends.
 local known_client = row[1] or namespace
 local alive = known_client and (not state or state == 'session')
