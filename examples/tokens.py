@@ -91,11 +91,22 @@ class ServiceToken(grpc.UnaryUnaryClientInterceptor):
 class AioServiceToken(grpc.aio.UnaryUnaryClientInterceptor, grpc.aio.StreamStreamClientInterceptor):
     """The same on an event loop, for the stream of heartbeats, too."""
 
-    async def _continue(self, continuation: Any, details: Any, request: Any) -> Any:
-        metadata = [*(details.metadata or ()), ("authorization", service_token())]
-        return await continuation(details._replace(metadata=grpc.aio.Metadata(*metadata)), request)
+    async def intercept_unary_unary(
+        self, continuation: Any, client_call_details: Any, request: Any
+    ) -> Any:
+        """See gRPC."""
+        return await continuation(_with_token(client_call_details), request)
 
-    intercept_unary_unary = intercept_stream_stream = _continue
+    async def intercept_stream_stream(
+        self, continuation: Any, client_call_details: Any, request_iterator: Any
+    ) -> Any:
+        """See gRPC."""
+        return await continuation(_with_token(client_call_details), request_iterator)
+
+
+def _with_token(details: Any) -> Any:
+    entries = [*(details.metadata or ()), ("authorization", service_token())]
+    return details._replace(metadata=grpc.aio.Metadata(*entries))
 
 
 def own_requests(method: str) -> list[tuple[str, str]]:
