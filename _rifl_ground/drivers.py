@@ -27,6 +27,23 @@ async def unwrapped_aio(given: Any) -> Any:
     return _of_cursor(await driver_connection_async(given))
 
 
+def is_asyncpg(given: Any) -> bool:
+    """Whether it is asyncpg's connection, or what its pool lends."""
+    return is_of(given, "asyncpg.connection", "Connection") or _is_lent(given)
+
+
+def without_proxy(given: Any) -> Any:
+    """Return asyncpg's connection behind what its pool lends; anything else unchanged.
+
+    So is what is back in the pool: it refuses everything.
+    """
+    return (given._con or given) if _is_lent(given) else given
+
+
+def _is_lent(given: Any) -> bool:
+    return is_of(given, "asyncpg.pool", "PoolConnectionProxy")
+
+
 def _of_cursor(given: Any) -> Any:
     return given if hasattr(given, "commit") else getattr(given, "connection", given)
 
@@ -52,7 +69,7 @@ def driver_connection(transaction: Any) -> Any:
 
 async def driver_connection_async(transaction: Any) -> Any:
     """The same for ``AsyncSession`` and ``AsyncConnection``, and for blocking ones."""
-    connection = session_of(transaction)
+    connection = without_proxy(session_of(transaction))
     where = "sqlalchemy.ext.asyncio"
     if is_of(connection, f"{where}.session", "AsyncSession"):
         connection = await connection.connection()
@@ -60,7 +77,11 @@ async def driver_connection_async(transaction: Any) -> Any:
         return driver_connection(connection)
     if not connection.in_transaction():
         await connection.begin()
-    return (await connection.get_raw_connection()).driver_connection
+    found = (await connection.get_raw_connection()).driver_connection
+    if is_asyncpg(found) and not found.is_in_transaction():
+        # SQLAlchemy begins its transaction with its first statement: one that reads nothing.
+        await connection.exec_driver_sql("SET LOCAL rifl.begun = ''")
+    return found
 
 
 def session_of(transaction: Any) -> Any:

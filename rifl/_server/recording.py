@@ -51,8 +51,9 @@ def record(context: Any, reply: Any, transaction: Any) -> None:
 async def record_async(context: Any, reply: Any, transaction: Any) -> None:
     """``record`` for asynchronous transactions; blocking ones work too.
 
-    aiosqlite, psycopg's ``AsyncConnection`` and its cursors, SQLAlchemy's
-    ``AsyncSession`` and ``AsyncConnection`` over them, pipelines of ``redis.asyncio``.
+    aiosqlite, psycopg's ``AsyncConnection`` and its cursors, asyncpg's connections,
+    SQLAlchemy's ``AsyncSession`` and ``AsyncConnection`` over them, pipelines of
+    ``redis.asyncio``.
     """
     if (noted := noted_of(context)) is None:
         return

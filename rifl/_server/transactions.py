@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any
 
 from _rifl_ground.counting import noted
+from _rifl_ground.drivers import is_asyncpg
 from rifl._server.context import Noted, noted_of
 from rifl._server.recording import check_not_ended, check_not_revoked
 from rifl._stores.drivers import check_blocking, committer, holder
@@ -154,7 +155,8 @@ def _transaction(context: Any, connection: Any) -> Iterator[Any]:
 async def _transaction_async(context: Any, connection: Any) -> AsyncIterator[Any]:
     commit = committer(connection)
     noted = noted_of(context)
-    if noted is None and hasattr(owner := holder(connection), "pgconn"):
+    owner = holder(connection)
+    if noted is None and (hasattr(owner, "pgconn") or is_asyncpg(owner)):
         async with owner.transaction():
             yield connection
         return

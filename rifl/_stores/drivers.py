@@ -8,6 +8,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from _rifl_ground.drivers import is_asyncpg
 from rifl._stores.errors import WrongDatabase
 
 _PLACEHOLDERS: dict[str, Callable[[int], str]] = {
@@ -90,6 +91,8 @@ class DbApiTransaction:
 
 def holder(transaction: Any) -> Any:
     """Return what commits and rolls back a transaction: its connection or session."""
+    if is_asyncpg(transaction):
+        return transaction
     if callable(getattr(transaction, "commit", None)):
         return transaction
     # A cursor's, or that of a named one.
@@ -100,7 +103,7 @@ def check_blocking(transaction: Any, use: str) -> None:
     """Raise ``WrongDatabase`` for an asynchronous connection, and what to use instead."""
     held = holder(transaction)
     kind: Any = type(held)
-    commits = _commits_async(kind)
+    commits = True if is_asyncpg(held) else _commits_async(kind)
     if commits is None:
         # What stands for a connection, and hands on what it is asked for.
         commits = inspect.iscoroutinefunction(getattr(held, "commit", None))
@@ -142,6 +145,11 @@ def roll_back(transaction: Any) -> None:
 async def roll_back_async(transaction: Any) -> None:
     """The same for an asynchronous connection, or a blocking one."""
     held = holder(transaction)
+    if is_asyncpg(held):
+        with contextlib.suppress(Exception):
+            if held.is_in_transaction():
+                await held.execute("ROLLBACK")
+        return
     try:
         # A blocking connection is fine on an event loop, too, if its owner thinks so.
         if inspect.isawaitable(done := held.rollback()):
@@ -162,7 +170,11 @@ def committer(transaction: Any) -> Callable[[], Any]:
 
     Raises ``WrongDatabase`` where nothing of its own does.
     """
-    commit = getattr(holder(transaction), "commit", None)
+    held = holder(transaction)
+    if is_asyncpg(held):
+        # Its transactions are objects; the store's block has one.
+        return functools.partial(held.execute, "COMMIT")
+    commit = getattr(held, "commit", None)
     if not callable(commit):
         raise WrongDatabase(f"a {type(transaction)!r} has no commit of its own: use rifl.record")
     return commit  # type: ignore[no-any-return]

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import aiosqlite
+import asyncpg
 import pg8000.dbapi
 import psycopg
 import pymysql
@@ -261,6 +262,50 @@ class PostgresAioAlchemy(AioAlchemy):
     postgres = True
 
 
+class Asyncpg(Driver):
+    """asyncpg."""
+
+    aio = postgres = True
+
+    @contextlib.asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        self.held = await asyncpg.connect(self._url)
+        try:
+            yield
+        finally:
+            await self.held.close()
+
+
+class AsyncpgOfPool(Asyncpg):
+    """The same, lent by asyncpg's pool."""
+
+    @contextlib.asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        pool = asyncpg.create_pool(self._url, min_size=1, max_size=1)
+        async with pool, pool.acquire() as self.held:
+            yield
+
+
+class AsyncpgAlchemy(PostgresAioAlchemy):
+    """SQLAlchemy's ``AsyncSession`` over asyncpg."""
+
+    def _address(self) -> str:
+        return self._url.replace("postgresql://", "postgresql+asyncpg://")
+
+
+class AsyncpgAlchemyCore(AsyncpgAlchemy):
+    """The same for an ``AsyncConnection``."""
+
+    @contextlib.asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        engine = _async_engine(self._address())
+        try:
+            async with engine.connect() as self.held:
+                yield
+        finally:
+            await engine.dispose()
+
+
 class PyMySql(Driver):
     """PyMySQL, as it comes."""
 
@@ -323,6 +368,10 @@ OVER_POSTGRES: dict[str, type[Driver]] = {
     "AsyncSession": PostgresAioAlchemy,
     "DbApiTransaction": Named,
     "pg8000": Pg8000,
+    "asyncpg": Asyncpg,
+    "asyncpg's pool": AsyncpgOfPool,
+    "AsyncSession over asyncpg": AsyncpgAlchemy,
+    "AsyncConnection over asyncpg": AsyncpgAlchemyCore,
 }
 OVER_MARIADB: dict[str, type[Driver]] = {
     "PyMySQL": PyMySql,

@@ -2,8 +2,8 @@
 
 - ``store``: the store and handlers' transactions; ``transaction``: the record in one;
   ``commits``: one that psycopg's connection begins and ends by us, ``others``: one that other
-  drivers do. ``shared_blocks``: blocks of deliveries, which share one as a ``shared_group``.
-  ``telling``: who is told of commits.
+  drivers do, ``asyncpg_blocks``: one on asyncpg. ``shared_blocks``: blocks of deliveries, which
+  share one as a ``shared_group``. ``telling``: who is told of commits.
 - ``backend``: carries requests out; ``request_statements``: what is sent
   for each, as ``statements``.
 - ``schema``: tables and functions (``sql/``); ``continuity``: is it the database it was, by its

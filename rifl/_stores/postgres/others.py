@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 
-from _rifl_ground.drivers import driver_connection, driver_connection_async
+from _rifl_ground.drivers import driver_connection, driver_connection_async, is_asyncpg
 from _rifl_ground.postgres.marked import (
     mark_open,
     mark_open_async,
@@ -35,6 +35,7 @@ from _rifl_ground.postgres.riders import (
 from rifl._stores.alchemy import TransactionWatch, watch
 from rifl._stores.drivers import DbApiTransaction, roll_back
 from rifl._stores.errors import TransactionEnded, WrongDatabase
+from rifl._stores.postgres.asyncpg_blocks import AsyncpgBlock
 from rifl._stores.postgres.commits import check_mode
 
 _ENDED = "the transaction was ended before its block"
@@ -66,9 +67,11 @@ class Other:
         return cls(transaction, connection)
 
     @classmethod
-    async def begin_async(cls, transaction: Any) -> Other:
+    async def begin_async(cls, transaction: Any) -> Other | AsyncpgBlock:
         """The same for an asynchronous one, or a blocking one."""
         connection = await driver_connection_async(transaction)
+        if is_asyncpg(connection):
+            return await AsyncpgBlock.begin(transaction, connection)
         if not isinstance(connection, psycopg.AsyncConnection):
             return cls.begin(transaction)
         _check(connection)

@@ -17,6 +17,7 @@ from _rifl_ground.threads import in_thread
 from rifl._stores.codec import RecordCodec
 from rifl._stores.drivers import DbApiTransaction, committer, holder
 from rifl._stores.errors import TransactionEnded
+from rifl._stores.postgres.asyncpg_blocks import AsyncpgBlock
 from rifl._stores.postgres.backend import PostgresBackend
 from rifl._stores.postgres.commits import (
     begin,
@@ -46,7 +47,7 @@ from rifl.core._shared.record import CompletionRecord
 
 
 class PostgresTransactions(FencedTransactions):
-    """Records inside transactions of psycopg, SQLAlchemy over it, or named DB-API connections."""
+    """Records in transactions of psycopg, asyncpg, SQLAlchemy, or named DB-API connections."""
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class PostgresTransactions(FencedTransactions):
         self._blocks = blocks
         self._teller = teller
         # Of other drivers than psycopg, by the id of what holds them.
-        self._others: dict[int, Other] = {}
+        self._others: dict[int, Any] = {}
 
     def record(self, attempt: Attempt, record: CompletionRecord, transaction: Any) -> None:
         """Write the record inside the handler's own transaction, or keep it for a block's end."""
@@ -165,6 +166,8 @@ class PostgresTransactions(FencedTransactions):
                     )
                 if other is not None:
                     await other.send_riders_async()
+                if isinstance(other, AsyncpgBlock) and other.own is not None:
+                    commit = other.own.commit
                 if inspect.isawaitable(done := commit()):
                     await done
                 self._others.pop(id(holder(transaction)), None)

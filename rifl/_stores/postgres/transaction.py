@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import tuple_row
 
-from _rifl_ground.drivers import driver_connection, driver_connection_async
+from _rifl_ground.drivers import driver_connection, driver_connection_async, is_asyncpg
 from _rifl_ground.postgres.marked import commits_by_itself
 from rifl._stores.drivers import DbApiTransaction, check_blocking
 from rifl._stores.errors import WrongDatabase
@@ -65,8 +65,11 @@ def write_record(
 async def write_record_async(
     transaction: Any, backend: PostgresBackend, finish: Written, *, checked: bool = False
 ) -> None:
-    """The same for psycopg's and SQLAlchemy's asynchronous ones, or a blocking one."""
+    """The same for psycopg's, asyncpg's and SQLAlchemy's asynchronous ones, or a blocking one."""
     connection = await driver_connection_async(transaction)
+    if is_asyncpg(connection):
+        await _write_by_asyncpg(connection, backend, finish)
+        return
     if isinstance(connection, psycopg.AsyncCursor):
         connection = connection.connection
     if not isinstance(connection, psycopg.AsyncConnection):
@@ -80,6 +83,31 @@ async def write_record_async(
     except psycopg.Error as error:
         raise _translated(error, error.sqlstate, backend) from error
     judge(row, backend, finish)
+
+
+async def _write_by_asyncpg(connection: Any, backend: PostgresBackend, finish: Written) -> None:
+    # One that is closed says so itself.
+    if not connection.is_closed() and not connection.is_in_transaction():
+        raise WrongDatabase(
+            "the connection is in autocommit mode: begin a transaction before rifl.record"
+        )
+    function, types = SHAPES[type(finish)]
+    where = f"{backend.schema}.{function}_1"
+    # Each as text: asyncpg has no other form of some of these types.
+    parameters = placeholders(lambda at: f"CAST(${at} AS text)", types)
+    arguments = [_as_text(each) for each in arguments_of(backend, finish)]
+    try:
+        row = await connection.fetchrow(f"SELECT {where}({parameters})", *arguments)
+    except Exception as error:
+        raise _translated(error, getattr(error, "sqlstate", None), backend) from error
+    judge(row, backend, finish)
+
+
+def _as_text(value: Any) -> str:
+    """Return an argument as PostgreSQL reads it."""
+    if isinstance(value, bytes):
+        return rf"\x{value.hex()}"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _write_by_name(
@@ -177,6 +205,6 @@ def elsewhere(backend: PostgresBackend) -> str:
 
 def _unknown(connection: Any) -> str:
     return (
-        f"a psycopg connection or cursor, or SQLAlchemy's over psycopg, is wanted, not a "
+        "a connection of psycopg or asyncpg, or SQLAlchemy's over one, is wanted, not a "
         f"{type(connection)!r}; name any other DB-API connection by rifl.DbApiTransaction"
     )
