@@ -8,7 +8,7 @@
 - ``invocation``, ``issued_call``: a call before it has an identity, and with it.
 - ``call_flow``: one call from begin to end; ``answer`` judges what an attempt was answered,
   ``retry`` says how long to wait, ``retry_budget`` whether there is a token for it, ``targets``
-  where to go next.
+  where to go next, and ``one_store`` whose turn it is among those over one store.
 - ``batch_flow``, ``batch_rpc``: a batch from begin to end, what becomes of each of its items, and
   the RPCs they go in.
 - ``stream_attempts``: streams over several attempts.

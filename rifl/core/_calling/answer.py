@@ -40,6 +40,8 @@ class AttemptAnswer(NamedTuple):
     ``limited``: gRPC's own server refused it by its ``maximum_concurrent_rpcs``, before
     any rifl handler or interceptor. ``unconnected``: no server answered, and there is no
     connection to the target; it says what the next attempt costs, and nothing of the outcome.
+    ``foreign``: a server over another store refused it, and the next attempt goes to one over
+    the store that granted the client id.
     """
 
     code: str
@@ -51,6 +53,7 @@ class AttemptAnswer(NamedTuple):
     limited: bool = False
     too_long: bool = False
     unconnected: bool = False
+    foreign: bool = False
 
     @property
     def unreached(self) -> bool:
@@ -60,7 +63,7 @@ class AttemptAnswer(NamedTuple):
     @property
     def sends_on(self) -> bool:
         """Whether the next attempt needs no token: see ``RetryBudget``."""
-        return self.unconnected or self.reason in SENT_ON_REASONS
+        return self.unconnected or self.foreign or self.reason in SENT_ON_REASONS
 
     @property
     def store(self) -> int:
@@ -139,6 +142,10 @@ def judge(
         return Judgement(Step.RAISE, reason=late, resolvable=True)
     if label in (Outcome.EXECUTED, Outcome.REPLAYED):
         return Judgement(Step.RAISE, outcome=label, reason=reason, final=True)
+    if answer.foreign:
+        # Nothing ran there, and the next attempt goes where any earlier one is known.
+        call.may_have_run = True
+        return _retry(answer, backoff_s, Outcome.UNKNOWN)
     if reason == errors.LeaseExpired.reason:
         # A store that did not grant the id knows nothing of what ran where it was granted.
         elsewhere = call.lease.store and answer.store not in (0, call.lease.store)

@@ -413,7 +413,7 @@ class ClientSession:
             call.lease.accepted(sent_at)
         if judgement.step is Step.NEW_IDENTITY:
             call.lease.tracker.complete(call.seq)
-        if answer.reason in LOST_REASONS:
+        if answer.reason in LOST_REASONS and not answer.foreign:
             self.lost(call.lease)
         return judgement
 

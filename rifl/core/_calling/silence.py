@@ -66,6 +66,30 @@ class ConnectionWatch:
         self._not_before = now + pause_s
 
 
+class TargetWatch(ConnectionWatch):
+    """The watch of one of several targets that take calls in turn: its own calls count.
+
+    It is shown the oldest call that waits for the target, and how many the target answered, at
+    least once in ``silence_s``.
+    """
+
+    def __init__(self, silence_s: float) -> None:
+        super().__init__(silence_s)
+        self._seen: tuple[object, int] = (None, 0)
+        self._since = 0.0
+
+    def look(self, now: float, oldest: object, answers: int) -> float | None:
+        """Return when to ask for a sign of life; None: no call waits."""
+        if self._seen != (oldest, answers):
+            self._seen, self._since = (oldest, answers), now
+        return None if oldest is None else self.ask_at(now, self._since, in_flight=True)
+
+    def tried(self, now: float, *, in_vain: bool) -> None:
+        """See ``ConnectionWatch``."""
+        super().tried(now, in_vain=in_vain)
+        self._since = now
+
+
 class FailingConnection:
     """When a channel that finds no connection stops trying: until the next request.
 

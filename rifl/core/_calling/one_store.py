@@ -1,0 +1,194 @@
+"""Targets over one store: whose turn it is, which are left out, and until when (DESIGN §5)."""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import math
+from collections.abc import Collection, Iterator
+
+# A target that failed is tried again after a pause, which doubles while it fails.
+_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 10.0
+# One that is over another store, or knows no leases.
+_OTHER_PAUSE_S, _LONGEST_OTHER_PAUSE_S = 60.0, 960.0
+# A trial that has not been answered for so long was lost.
+_LOST_S = 30.0
+
+
+class Trial(enum.Enum):
+    """What became of the renewal of a lease at a target that did not grant it."""
+
+    YES = "yes"
+    # No server answered, or it cannot now; SILENT: nor did anything on the way to it.
+    FAILED = "failed"
+    SILENT = "silent"
+    # Another store's, or no lease service.
+    REFUSED = "refused"
+
+
+class _Place:
+    """One target. ``ours``: it renewed the lease, and has not refused it since."""
+
+    __slots__ = ("back_at", "calls", "left_out", "ours", "pause_s", "silent", "tried", "try_at")
+
+    def __init__(self, *, ours: bool) -> None:
+        self.ours = ours
+        self.left_out = not ours
+        self.try_at = math.inf if ours else -math.inf
+        self.tried = False
+        self.silent = False
+        self.pause_s = 0.0
+        self.back_at = -math.inf
+        # How many calls there were at the last trial.
+        self.calls = -1
+
+
+class OneStore:
+    """Which targets are over the store that granted the lease, and take its calls in turn.
+
+    The target that granted it is, and each that answers a renewal of it with *yes*, the trial.
+
+    Invariants:
+
+    1. A target takes calls in turn only after a *yes*, and after a failure or a refusal only
+       after another one.
+    2. There are turns only while two targets are known to be over one store, which has a number,
+       and none is known to lead. Else ``turn`` is None.
+    3. A target is tried once for each lease; after that only while calls are made, and after
+       pauses: of 1 to 10 s if it failed, of 1 to 16 minutes if it is over another store.
+
+    Times are seconds of any monotonic clock. No I/O, no randomness; serialised by the shell,
+    which may read ``used`` and take from ``turn`` at any time.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.store = 0
+        # Those that take calls, in their order; and whose turn it is, without end.
+        self.used: tuple[int, ...] = ()
+        self.turn: Iterator[int] | None = None
+        self._count = count
+        self._places: dict[int, _Place] = {}
+        self._place = 0.0
+
+    @property
+    def known(self) -> list[int]:
+        """The targets over the store, those left out included."""
+        return [index for index, place in self._places.items() if place.ours]
+
+    @property
+    def several(self) -> bool:
+        """Whether there is more than one."""
+        return len(self.known) > 1
+
+    def granted(self, index: int, store: int, place: float) -> None:
+        """Take a lease that a target granted, of a store; 0: it has no number.
+
+        ``place``: the client's own, at least 0 and below 1: where its turns begin. What is known
+        of the store stays so.
+        """
+        if store == self.store:
+            for each in self._places.values():
+                if each.left_out:
+                    # The last id may have been refused because it was over.
+                    each.tried, each.try_at, each.pause_s = False, -math.inf, 0.0
+            return
+        self.end()
+        if store and self._count > 1:
+            self.store, self._place = store, place
+            self._places = {each: _Place(ours=each == index) for each in range(self._count)}
+
+    def end(self) -> None:
+        """Know nothing: one of the targets leads, or what granted the lease is not known."""
+        self.store = 0
+        self._places = {}
+        self._take_turns()
+
+    def choose(self, avoid: Collection[int], prefer: int | None) -> int | None:
+        """Return whose turn it is: ``prefer`` if it takes calls; None if all must be avoided."""
+        used, turn = self.used, self.turn
+        if prefer in used and prefer not in avoid:
+            return prefer
+        return next((index for _ in used if (index := next(turn)) not in avoid), None)  # type: ignore[arg-type]
+
+    def due(
+        self, now: float, calls: int, *, silent: bool | None = None, most: int | None = None
+    ) -> list[int]:
+        """Take the targets that must be tried now, ``most`` of them; ``tried`` is told of each.
+
+        ``calls``: how many there were so far. ``silent``: of those alone that did or did not
+        answer at all.
+        """
+        found = [
+            index
+            for index, place in self._places.items()
+            if now >= place.try_at
+            and (not place.tried or calls != place.calls)
+            and silent in (None, place.silent)
+        ][:most]
+        for index in found:
+            place = self._places[index]
+            place.tried, place.calls, place.try_at = True, calls, now + _LOST_S
+        return found
+
+    def due_at(self, now: float) -> float | None:
+        """Return when to look at ``due`` again, after a look at it now; None: when woken."""
+        at = min((place.try_at for place in self._places.values()), default=math.inf)
+        if at <= now:
+            # No call was made since the last trial.
+            return now + _LONGEST_PAUSE_S
+        return None if at == math.inf else at
+
+    def tried(self, index: int, trial: Trial, now: float) -> bool:
+        """Take the end of a trial; True if ``used`` changed."""
+        place = self._places.get(index)
+        if place is None:
+            return False
+        place.silent = trial is Trial.SILENT
+        if trial is not Trial.YES:
+            return self._leave(place, now, other=trial is Trial.REFUSED)
+        place.ours, place.left_out, place.try_at = True, False, math.inf
+        place.back_at = now
+        return self._take_turns()
+
+    def failed(self, index: int, now: float) -> bool:
+        """Note that nothing can be had at a target; True if ``used`` changed."""
+        place = self._places.get(index)
+        if place is None or place.left_out:
+            return False
+        if now - place.back_at >= _LONGEST_PAUSE_S:
+            place.pause_s = 0.0
+        return self._leave(place, now, other=False)
+
+    def refused(self, index: int, now: float) -> bool:
+        """Leave a target out that is over another store; False unless several are over this one."""
+        place = self._places.get(index)
+        if place is None or not self.several:
+            return False
+        if place.ours:
+            place.pause_s = 0.0
+        self._leave(place, now, other=True)
+        return True
+
+    def _leave(self, place: _Place, now: float, *, other: bool) -> bool:
+        least, most = (
+            (_OTHER_PAUSE_S, _LONGEST_OTHER_PAUSE_S) if other else (_PAUSE_S, _LONGEST_PAUSE_S)
+        )
+        place.pause_s = min(max(2 * place.pause_s, least), most)
+        place.left_out, place.ours = True, place.ours and not other
+        # Clients of which each has a place of its own do not come back together.
+        place.try_at = now + place.pause_s * (1 + self._place) / 2
+        return self._take_turns()
+
+    def _take_turns(self) -> bool:
+        before, known = self.used, self.known
+        first = int(self._place * self._count)
+        used = [index for index in known if not self._places[index].left_out]
+        used.sort(key=lambda index: (index - first) % self._count)
+        # Each is good with the other's last value: an interrupt may come between the two.
+        if len(known) > 1 and used:
+            self.turn = itertools.cycle(used)
+            self.used = tuple(used)
+        else:
+            self.used = ()
+            self.turn = None
+        return self.used != before

@@ -1,0 +1,189 @@
+"""Targets over one store, which take calls in turn (DESIGN §5)."""
+
+from __future__ import annotations
+
+from _rifl_ground.refusals import Outcome
+from rifl.core._calling.answer import AttemptAnswer, Step, judge
+from rifl.core._calling.client_session import ClientSession, LeaseGrant
+from rifl.core._calling.one_store import Trial
+from rifl.core._calling.targets import Targets
+
+STORE = 7
+LOST = AttemptAnswer("UNAVAILABLE")
+OVERLOADED = AttemptAnswer("UNAVAILABLE", Outcome.NOT_EXECUTED, "OVERLOADED")
+
+
+def granted(count: int = 3, place: float = 0.0, *, yes: bool = True) -> Targets:
+    targets = Targets([f"{chr(97 + at)}:1" for at in range(count)])
+    one = targets.one_store
+    one.granted(0, STORE, place)
+    others = one.due(0.0, 0)
+    assert others == list(range(1, count)), "each is tried once, at once"
+    if yes:
+        for other in others:
+            targets.tried(other, Trial.YES, 0.0)
+    return targets
+
+
+def turns(targets: Targets, count: int) -> list[int]:
+    return [targets.choose() for _ in range(count)]
+
+
+def test_calls_go_to_each_in_turn_from_a_place_of_the_clients_own() -> None:
+    """A yes says that a target is over the store (OneStore, invariant 1)."""
+    assert turns(granted(), 6) == [0, 1, 2, 0, 1, 2]
+    assert turns(granted(place=0.4), 6) == [1, 2, 0, 1, 2, 0]
+    assert granted(place=0.99).current == 0, "leases stay where they were granted"
+
+
+def test_without_a_second_target_all_stays_with_the_current_one() -> None:
+    """Where stores differ, none has a number, or one leads (OneStore, invariant 2)."""
+    targets = granted(yes=False)
+    assert turns(targets, 3) == [0, 0, 0]
+    targets.tried(1, Trial.REFUSED, 0.0)
+    targets.tried(2, Trial.FAILED, 0.0)
+    assert turns(targets, 3) == [0, 0, 0]
+    assert targets.one_store.turn is None
+    targets = Targets(["a:1", "b:1"])
+    targets.one_store.granted(0, 0, 0.0)
+    assert targets.one_store.due(100.0, 5) == []
+    targets = granted()
+    targets.leads(1)
+    assert turns(targets, 3) == [1, 1, 1]
+    targets = granted()
+    targets.answered(0, AttemptAnswer("UNAVAILABLE", Outcome.NOT_EXECUTED, "NOT_LEADER"), 1.0)
+    assert len(set(turns(targets, 6))) == 1
+    assert granted(1).one_store.turn is None
+
+
+def test_a_failed_target_is_left_out_and_tried_again_while_calls_are_made() -> None:
+    """After pauses that double up to 10 s (OneStore, invariant 3)."""
+    targets = granted()
+    one = targets.one_store
+    targets.answered(1, LOST, 10.0)
+    targets.answered(1, LOST, 10.1)
+    assert turns(targets, 4) == [0, 2, 0, 2]
+    pauses, now, calls = [], 10.0, 1
+    for _ in range(6):
+        at = one.due_at(now)
+        assert at is not None
+        assert one.due(at - 0.01, calls) == []
+        assert one.due(at, calls) == [1]
+        assert one.due(at, calls) == [], "once, until it has ended"
+        targets.tried(1, Trial.FAILED, at)
+        pauses.append(at - now)
+        now, calls = at, calls + 1
+    assert [round(each, 2) for each in pauses] == [0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
+    assert one.due(now + 20.0, calls - 1) == [], "no call was made since"
+    assert one.due(now + 20.0, calls) == [1]
+    targets.tried(1, Trial.YES, now + 20.0)
+    assert sorted(turns(targets, 3)) == [0, 1, 2]
+    assert one.due_at(now + 20.0) is None
+
+
+def test_a_trial_that_was_lost_is_made_again() -> None:
+    """An interrupt may end one: no end of it is told."""
+    targets = granted(yes=False)
+    assert targets.one_store.due(1.0, 1) == []
+    assert targets.one_store.due(31.0, 1) == [1, 2]
+
+
+def test_what_does_not_answer_is_asked_apart() -> None:
+    """Its connection may be silent, which a trial on it does not find out."""
+    targets = granted(yes=False)
+    targets.tried(1, Trial.SILENT, 1.0)
+    targets.tried(2, Trial.FAILED, 1.0)
+    one = targets.one_store
+    assert one.due(5.0, 1, silent=False) == [2]
+    assert one.due(5.0, 1, silent=True, most=1) == [1]
+
+
+def test_the_current_target_is_one_over_the_store() -> None:
+    """Renewals leave one that failed, and never go to a stranger while there are others."""
+    targets = granted(4, yes=False)
+    targets.tried(1, Trial.YES, 0.0)
+    targets.tried(2, Trial.REFUSED, 0.0)
+    targets.tried(3, Trial.YES, 0.0)
+    went = []
+    for at in range(6):
+        targets.answered(targets.current, LOST, float(at))
+        went.append(targets.current)
+    assert set(went) == {0, 1, 3}
+    assert targets.one_store.used == (), "all are left out"
+    assert set(turns(targets, 3)) == {targets.current}
+    assert targets.choose({0, 1}) == 3
+    targets.tried(1, Trial.YES, 9.0)
+    assert turns(targets, 2) == [1, 1]
+
+
+def test_calls_that_left_the_store_for_another_come_back() -> None:
+    """While the first server was away, calls went to where nothing was known."""
+    targets = granted(yes=False)
+    targets.answered(0, LOST, 1.0)
+    targets.tried(2, Trial.FAILED, 1.0)
+    assert targets.current == 1
+    targets.tried(2, Trial.YES, 2.0)
+    assert targets.current == 2
+
+
+def test_a_strangers_refusal_leaves_it_out_while_there_are_others() -> None:
+    """A server may come back over another store; the last one's word counts (DESIGN §5)."""
+    targets = granted()
+    assert targets.refused(0, 1.0)
+    assert turns(targets, 4) == [1, 2, 1, 2]
+    assert targets.current in (1, 2)
+    assert targets.one_store.due(20.0, 1) == [], "for a minute"
+    assert targets.refused(2, 1.0)
+    assert turns(targets, 2) == [1, 1]
+    assert not targets.refused(1, 1.0)
+    assert sorted(targets.one_store.due(61.0, 1)) == [0, 2]
+
+
+def test_attempts_prefer_and_avoid_targets() -> None:
+    """A retry goes where the last attempt went, a hedge elsewhere (DESIGN §5)."""
+    targets = granted()
+    assert targets.choose(prefer=2) == 2
+    assert targets.choose({2}, prefer=2) != 2
+    assert {targets.choose({0}) for _ in range(4)} == {1, 2}
+    assert targets.choices == 3
+    targets.answered(1, LOST, 1.0)
+    targets.answered(2, LOST, 2.0)
+    assert targets.choose({0}) == 1, "the one that failed longest ago, if all others are avoided"
+    assert targets.choose({0, 1, 2}) in (0, 1, 2)
+
+
+def test_a_server_without_room_takes_the_next_call() -> None:
+    """Left out, its calls would overload the others."""
+    targets = granted()
+    assert not targets.answered(0, OVERLOADED, 1.0)
+    assert sorted(turns(targets, 3)) == [0, 1, 2]
+
+
+def test_another_store_begins_anew_and_the_same_one_does_not() -> None:
+    """What is known of a store holds for the next client id, but for what refused the last one."""
+    targets = granted()
+    one = targets.one_store
+    targets.tried(2, Trial.REFUSED, 1.0)
+    one.granted(0, STORE, 0.5)
+    assert one.used == (0, 1)
+    assert one.due(1.0, 0) == [2]
+    one.granted(2, STORE + 1, 0.0)
+    assert one.used == ()
+    assert one.due(0.0, 0) == [0, 1]
+
+
+def test_a_call_that_a_stranger_refused_is_sent_again_and_ends_no_lease() -> None:
+    """Nothing ran there: the next attempt goes to the store that granted the id (DESIGN §5)."""
+    session = ClientSession()
+    session.granted(LeaseGrant(client_id=1, token=b"", term_s=60, deduplicated=("*",), store=7), 0)
+    for reason in ("STORE_MISMATCH", "LEASE_EXPIRED"):
+        refused = AttemptAnswer("FAILED_PRECONDITION", None, reason, {"store": "9"}, foreign=True)
+        call = session.begin((1, 2), 1.0)
+        assert call is not None
+        found = session.answered(call, refused, 1.0, 0.0)
+        assert (found.step, found.outcome) == (Step.RETRY, Outcome.UNKNOWN)
+        assert refused.sends_on, "free of the budget"
+        assert session.usable(2.0)
+        assert not session.take_losses()
+        alone = judge(call, refused._replace(foreign=False), 0.0, attempt=1, grpc_retries=False)
+        assert alone.step is Step.RAISE
