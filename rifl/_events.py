@@ -255,6 +255,9 @@ EVENTS = {
         Event("target_changed", "info", "target failed reason",
               "Calls now go to another target: `failed` failed for `reason`, or another one leads "
               "(`leads`)."),
+        Event("targets_in_turn", "info", "targets reason",
+              "These are known to be over one store: calls go to each in turn. None: to one. "
+              "`reason`: why one was left out, which is tried again; empty where one was added."),
         Event("retries_held_back", "warning", "target method",
               "The budget for retries there is empty: they wait, but for one a second. Written "
               "once until it is full.",

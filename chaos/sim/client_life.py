@@ -12,7 +12,17 @@ from chaos.sim.group_client import GroupPath
 from chaos.sim.loop import EPOCH_S, Process, Timer
 from chaos.sim.network import NO_CONNECTION
 from chaos.sim.world import World
-from rifl._client.lease_requests import REPLIES, LeaseRequest, failed, next_request, replied
+from rifl._client.lease_requests import (
+    REPLIES,
+    LeaseRequest,
+    TrialRequest,
+    due_trials,
+    earliest,
+    failed,
+    next_request,
+    replied,
+    tried,
+)
 from rifl._client.routing import LEASE_SERVICE, Router
 from rifl._client.settings import Settings
 from rifl._client.state import ClientState
@@ -101,15 +111,42 @@ class _Keeper:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        due = next_request(self._life.state)
+        state = self._life.state
+        due = next_request(state)
         if isinstance(due, LeaseRequest):
             self._ask(due)
-        elif due is not None:
+            return
+        if state.router is not None:
+            for trial in due_trials(state):
+                self._try(trial)
+            due = earliest(due, state.router.due_at())
+        if due is not None:
             self._timer = self._life.process.at(due, self._timed)
 
     def _timed(self) -> None:
         self._timer = None
         self.look()
+
+    def _try(self, trial: TrialRequest) -> None:
+        life = self._life
+
+        def ended(status: Any, reply: bytes | None) -> None:
+            found = None
+            if status.code() is grpc.StatusCode.OK and reply is not None:
+                found = REPLIES["Renew"].FromString(reply)
+            tried(life.state, trial.target, trial.lease, found, status)
+            self.look()
+
+        life.world.network.call(
+            life.process,
+            trial.target,
+            "lease",
+            LEASE_SERVICE + "Renew",
+            (),
+            trial.message.SerializeToString(),
+            trial.timeout_s,
+            ended,
+        )
 
     def _ask(self, request: LeaseRequest) -> None:
         life, state = self._life, self._life.state

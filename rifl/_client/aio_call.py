@@ -14,6 +14,7 @@ from rifl._client.aio_exchange import AioExchange
 from rifl._client.aio_status import at_hand, finished_status
 from rifl._client.answers import REPLACED
 from rifl._client.errors import CallError, plain_error
+from rifl._client.routing import ROUTED_TO
 from rifl.core._calling.issued_call import IssuedCall
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.invariant import invariant
@@ -100,7 +101,8 @@ class UnaryUnaryCall(grpc.aio.UnaryUnaryCall):  # type: ignore[type-arg]
             invariant(self._recovery is not None, "a call with an identity can be recovered")
             self._exchange = self._recovery(issued, self.finish)  # type: ignore[misc]
             self._inner = None
-            self._exchange.resume(self._sent_at, finished_status(inner))
+            at = getattr(inner, ROUTED_TO, None)
+            self._exchange.resume(self._sent_at, finished_status(inner), at=at)
 
     def _tell(self, issued: IssuedCall, code: str) -> None:
         if self._observed is not None:

@@ -20,13 +20,16 @@ from rifl._client.grpc_channels import Connect
 from rifl._client.lease_requests import (
     REPLIES,
     LeaseRequest,
+    TrialRequest,
     broken,
     check_of,
+    due_trials,
     earliest,
     failed,
     next_request,
     replied,
     says_something,
+    tried,
     unsent,
 )
 from rifl._client.own_metadata import MetadataFunction, aio_entries_for
@@ -133,6 +136,7 @@ class LeaseKeeper:
         self._stream: Any = None
         self._wakeup = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._trials: set[asyncio.Future[None]] = set()
 
     def look(self, state: AioClient) -> None:
         if self._task is None:
@@ -162,7 +166,9 @@ class LeaseKeeper:
         self._wakeup.set()
         if self._task is not None and self._task.get_loop() is asyncio.get_running_loop():
             self._task.cancel()
-            await asyncio.wait((self._task,), timeout=1.0)
+            for trial in self._trials:
+                trial.cancel()
+            await asyncio.wait((self._task, *self._trials), timeout=1.0)
         self._end_stream()
         if release is not None:
             request = pb.ReleaseRequest(client_id=release.client_id, token=release.token)
@@ -204,9 +210,38 @@ class LeaseKeeper:
             await before.close(None)
         return look_at
 
+    def try_targets(self, state: ClientState) -> float | None:
+        """As the sync client's, by tasks."""
+        if state.router is None:
+            return None
+        for trial in due_trials(state):
+            task = asyncio.ensure_future(self._try(weakref.ref(state), trial))
+            self._trials.add(task)
+            task.add_done_callback(self._trials.discard)
+        return state.router.due_at()
+
+    async def _try(self, reference: weakref.ref[ClientState], trial: TrialRequest) -> None:
+        reply: Any = None
+        status: Status = NO_STATUS
+        try:
+            stub = _stub(self._channel.at(trial.target), "Renew", pb.RenewReply)
+            reply = await stub(trial.message, timeout=trial.timeout_s)
+        except grpc.aio.UsageError:
+            # The channel was closed.
+            return
+        except grpc.RpcError as error:
+            status = error.with_traceback(None)  # type: ignore[assignment]
+        except Exception as error:  # noqa: BLE001 - an interceptor's of the application
+            status = FinalStatus(grpc.StatusCode.UNKNOWN, repr(error))
+        state = reference()
+        if state is not None:
+            tried(state, trial.target, trial.lease, reply, status)
+            self._wakeup.set()
+
     async def _answer(self, state: ClientState, request: LeaseRequest) -> tuple[Any, Status]:
         """Return the reply, None for an error, and the status then."""
         at = 0 if state.watch is None else self._channel.current
+        at = at if request.target is None else request.target
         status: Status = NO_STATUS
         said_nothing = False
         try:
@@ -319,7 +354,7 @@ async def _keep(
         if isinstance(due, LeaseRequest):
             await keeper.ask(state, due)
         else:
-            due = earliest(due, await keeper.rest(state))
+            due = earliest(earliest(due, await keeper.rest(state)), keeper.try_targets(state))
             timeout_s = None if due is None else max(due - state.now(), 0.0)
             # Nothing here may keep the client alive while this task waits.
             del state

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -13,7 +13,7 @@ import grpc.aio
 from rifl._client.aio_status import at_hand, finished_status
 from rifl._client.answers import USAGE_CLOSED
 from rifl._client.grpc_channels import Connect
-from rifl._client.routing import LEASE_SERVICE, Router
+from rifl._client.routing import LEASE_SERVICE, ROUTED_TO, Awaited, Router
 from rifl.core._calling.targets import Targets, best_connectivity
 
 
@@ -78,7 +78,9 @@ class AioTargetsChannel(grpc.aio.Channel):
 
     def stream_stream(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """See ``grpc.aio.Channel.stream_stream``."""
-        return _Method(self, method, lambda to: to.stream_stream(method, *args, **kwargs))
+        return _Method(
+            self, method, lambda to: to.stream_stream(method, *args, **kwargs), counted=False
+        )
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
         """See ``grpc.aio.Channel.get_state``: of the best of the targets."""
@@ -140,21 +142,40 @@ class _Method(
     """One method, with a multicallable for each target, made when first needed."""
 
     def __init__(
-        self, channel: AioTargetsChannel, method: str, make: Callable[[grpc.aio.Channel], Any]
+        self,
+        channel: AioTargetsChannel,
+        method: str,
+        make: Callable[[grpc.aio.Channel], Any],
+        *,
+        counted: bool = True,
     ) -> None:
         self._channel = channel
         self._router = channel.router
         self._heartbeat = method.startswith(LEASE_SERVICE)
+        self._awaited: Sequence[Awaited] = ()
+        # Calls with both streams are open for as long as the application likes.
+        if channel.router is not None and counted and not self._heartbeat:
+            self._awaited = channel.router.awaited
         self._make = make
         # With the channels that they are of.
         self._callables: dict[int, tuple[grpc.aio.Channel, Any]] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        index = 0 if self._router is None else self._router.choose()
+        router = self._router
+        if router is None:
+            return self._at(0)(*args, **kwargs)
+        index = router.targets.current if self._heartbeat else router.choose()
         call = self._at(index)(*args, **kwargs)
-        if self._router is not None:
-            # Before the sender of the next attempt is told.
-            call.add_done_callback(lambda done: self._ended(index, done))
+        setattr(call, ROUTED_TO, index)
+        awaited, mark = self._awaited[index] if self._awaited else Awaited(), object()
+        awaited.calls[mark] = None
+
+        def over(done: Any) -> None:
+            awaited.calls.pop(mark, None)
+            self._ended(router, index, done, awaited)
+
+        # Before the sender of the next attempt is told.
+        call.add_done_callback(over)
         return call
 
     def now(self) -> Any:
@@ -168,9 +189,11 @@ class _Method(
             found = self._callables[index] = channel, self._make(channel)
         return found[1]
 
-    def _ended(self, index: int, call: Any) -> None:
-        if self._router is not None and at_hand(call.code()) is not grpc.StatusCode.OK:
-            self._router.ended(index, finished_status(call), heartbeat=self._heartbeat)
+    def _ended(self, router: Router, index: int, call: Any, awaited: Awaited) -> None:
+        if at_hand(call.code()) is grpc.StatusCode.OK:
+            awaited.answers += 1
+        else:
+            router.ended(index, finished_status(call), heartbeat=self._heartbeat)
 
 
 def _best(states: list[grpc.ChannelConnectivity]) -> grpc.ChannelConnectivity:

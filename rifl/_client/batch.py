@@ -30,6 +30,7 @@ from rifl.core._calling.batch_flow import BatchFlow
 from rifl.core._calling.batch_rpc import BatchAction, BatchRpc, EndedItem
 from rifl.core._calling.issued_call import IssuedCall
 from rifl.core._shared.codes import raised_code
+from rifl.core._shared.errors import Overloaded
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.observer import EndedCall
 from rifl.core._shared.record import Metadata
@@ -243,6 +244,11 @@ class BatchRun:
             self._route.timed_out(self._number)
             if status is CUT_OFF and state.router is not None:
                 state.router.lost()
+        if self._route is not None and answer.reason and rpc is not None:
+            if state.foreign(at, answer, rpc.calls[0].lease):
+                answer = answer._replace(foreign=True)
+            elif answer.reason == Overloaded.reason:
+                self._route.overloaded(self._number)
         sent_at = self._invocation.started_at if rpc is None else rpc.sent_at
         self._unreached = (at, sent_at) if answer.unreached else None
         if self._unreached and (status is REPLACED or state.lost(*self._unreached)):

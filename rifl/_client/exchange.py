@@ -37,6 +37,7 @@ from rifl.core._shared.codes import raised_code
 from rifl.core._shared.errors import (
     BadHeader,
     NotDeduplicated,
+    Overloaded,
     ReentrantCall,
     StoreMismatch,
     WindowExceeded,
@@ -127,8 +128,12 @@ class Exchange(ABC):
                 self.handle(lambda: self._give_up("interrupted"))
             raise
 
-    def resume(self, sent_at: float, status: Status, fault: CallError | None = None) -> None:
-        """Start with the first attempt already sent, and answered by ``status``."""
+    def resume(
+        self, sent_at: float, status: Status, fault: CallError | None = None, at: int | None = None
+    ) -> None:
+        """Start with the first attempt sent, ``at`` a target, and answered by ``status``."""
+        if self._route is not None and at is not None:
+            self._route.goes(1, at)
         with self.state.lock:
             self.flow.start(sent_at)
         if fault is not None:
@@ -252,6 +257,12 @@ class Exchange(ABC):
             self._unreached = (0 if self._route is None else self._route.at(number), sent_at)
             if status is REPLACED or self.state.lost(*self._unreached):
                 answer = answer._replace(unconnected=True)
+        call, route = self.flow.call, self._route
+        if route is not None and answer.reason and call is not None:
+            if self.state.foreign(route.at(number), answer, call.lease):
+                answer = answer._replace(foreign=True)
+            elif answer.reason == Overloaded.reason:
+                route.overloaded(number)
         if self.state.closed and answer.code != "OK":
             self._give_up(CLOSED_TEXT)
             return

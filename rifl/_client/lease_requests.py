@@ -13,7 +13,7 @@ import grpc
 
 from _rifl_ground.refusals import Outcome
 from lease_server.v1 import lease_server_pb2 as pb
-from rifl._client.answers import FinalStatus
+from rifl._client.answers import NO_STATUS, FinalStatus, read_answer
 from rifl._client.errors import Status, call_error
 from rifl._client.session_secret import shown
 from rifl._client.shared_renewals import Companion, Renewing, settle
@@ -22,9 +22,10 @@ from rifl._grpc.codes import SENT_SINGLY
 from rifl.core._calling.answer import AttemptAnswer
 from rifl.core._calling.client_lease import ClientLease
 from rifl.core._calling.client_session import LeaseStep
-from rifl.core._calling.silence import SilenceCheck
+from rifl.core._calling.one_store import Trial
+from rifl.core._calling.silence import SilenceCheck, TargetWatch
 from rifl.core._shared.call import MAX_RANGES, pairs_from_ranges
-from rifl.core._shared.errors import NotDeduplicated
+from rifl.core._shared.errors import NotDeduplicated, StoreMismatch
 
 # One request of the lease server's; a failed one is repeated.
 LEASE_TIMEOUT_S = 5.0
@@ -44,7 +45,8 @@ class LeaseRequest(NamedTuple):
 
     ``lease`` is the one that is renewed, None where one is asked for. ``streamed``: by a
     message on the heartbeat stream, where there is one. ``companions``: what it renews, too.
-    ``probes``: it asks the current target's connection for a sign of life.
+    ``probes``: it asks a connection for a sign of life, the current target's or that of
+    ``target``, which is then used in turn if it says *yes*.
     """
 
     method: str
@@ -55,15 +57,25 @@ class LeaseRequest(NamedTuple):
     streamed: bool = False
     companions: Sequence[Companion] = ()
     probes: bool = False
+    target: int | None = None
+
+
+class TrialRequest(NamedTuple):
+    """A renewal at another target than the current one: is it over the lease's store?"""
+
+    target: int
+    message: Any
+    timeout_s: float
+    lease: ClientLease
 
 
 def next_request(state: ClientState) -> LeaseRequest | float | None:
     """Return the request that is due, else when to look again, None: when woken."""
     step, at = state.lease_step()
     lease = state.session.lease
-    if step is LeaseStep.WAIT:
-        return at
     now = state.now()
+    if step is LeaseStep.WAIT:
+        return _asked_of_a_target(state, now) or _earliest_look(state, now, at)
     if step is LeaseStep.RENEW and lease is not None:
         timeout_s = min(LEASE_TIMEOUT_S, lease.term_s / 3)
         companions: Sequence[Companion] = ()
@@ -98,8 +110,16 @@ def next_request(state: ClientState) -> LeaseRequest | float | None:
 
 def replied(state: ClientState, request: LeaseRequest, reply: Any) -> None:
     """Take the answer to a request."""
+    if request.target is not None and request.lease is not None:
+        if (watch := state.watches.get(request.target)) is not None:
+            watch.tried(state.now(), in_vain=False)
+        tried(state, request.target, request.lease, reply)
+        return
     if request.lease is None:
         state.granted(reply, request.sent_at)
+    elif reply.refused == StoreMismatch.reason and _foreign(state, request, None):
+        with state.lock:
+            state.session.lease_failed(state.now(), state.jitter(), soon=True)
     else:
         state.renewed(request.lease, reply, request.sent_at)
         settle(request.companions, reply.also, request.sent_at)
@@ -114,6 +134,9 @@ def failed(state: ClientState, request: LeaseRequest, status: Status) -> None:
     if lease is None:
         state.grant_failed(status)
         return
+    if request.target is not None:
+        tried(state, request.target, lease, None, status)
+        return
     if request.probes and not says_something(status):
         # Whether there is a lease is for the renewals to find.
         with state.lock:
@@ -122,7 +145,12 @@ def failed(state: ClientState, request: LeaseRequest, status: Status) -> None:
     if request.streamed and status.code() in SENT_SINGLY:
         # There is no heartbeat stream for us: unary calls renew as well.
         lease.streams = False
-    state.renewal_failed(lease, status, soon=request.streamed and not lease.streams)
+    soon = request.streamed and not lease.streams
+    if _foreign(state, request, status):
+        with state.lock:
+            state.session.lease_failed(state.now(), state.jitter(), soon=True)
+        return
+    state.renewal_failed(lease, status, soon=soon)
 
 
 def earliest(due: float | None, look_at: float | None) -> float | None:
@@ -141,9 +169,8 @@ def check_of(
         return None
     if status is not None and status.code() not in _NO_ANSWER:
         return None
-    return state.watch.unanswered(
-        state.now(), request.timeout_s, renewing=request.lease is not None
-    )
+    watch = state.watch if request.target is None else _watch(state, request.target)
+    return watch.unanswered(state.now(), request.timeout_s, renewing=request.lease is not None)
 
 
 def says_something(status: Status) -> bool:
@@ -165,10 +192,99 @@ def broken(state: ClientState, request: LeaseRequest, error: BaseException) -> N
     failed(state, request, FinalStatus(grpc.StatusCode.UNKNOWN, text))
 
 
+# Targets over one store (DESIGN §5).
+
+
+def due_trials(state: ClientState) -> list[TrialRequest]:
+    """Take the trials that are due, which may all be sent at once."""
+    router, lease, now = state.router, state.session.lease, state.now()
+    if router is None or lease is None or state.closed or not state.session.usable(now):
+        return []
+    # What does not answer at all is asked as a silent connection is, if connections are watched.
+    silent = None if state.watch is None else False
+    timeout_s = min(LEASE_TIMEOUT_S, lease.term_s / 3)
+    return [
+        TrialRequest(target, _renewal(None, lease, now, 0), timeout_s, lease)
+        for target in router.due(state.calls_made(), silent=silent)
+    ]
+
+
+def tried(
+    state: ClientState, target: int, lease: ClientLease, reply: Any, status: Status = NO_STATUS
+) -> None:
+    """Take the end of a trial, which says nothing of the lease: its reply, or its error."""
+    router = state.router
+    if router is None or state.closed or lease is not state.session.lease:
+        return
+    if reply is not None:
+        # What knows no leases may answer all the same, with what it was sent.
+        yes = reply.client_id == lease.client_id and reply.term_ms and not reply.refused
+        router.tried(target, Trial.YES if yes else Trial.REFUSED, reply.refused)
+        return
+    answer = read_answer(status)
+    found = Trial.FAILED if answer.transient else Trial.REFUSED
+    if status.code() in _NO_ANSWER:
+        found = Trial.SILENT
+    router.tried(target, found, answer.reason or answer.code)
+
+
+def _asked_of_a_target(state: ClientState, now: float) -> LeaseRequest | None:
+    """Return the request for a sign of life of a target, if one is due.
+
+    Of one that takes calls in turn, and does not answer them; or that did not answer a trial.
+    """
+    router, lease = state.router, state.session.lease
+    if router is None or lease is None or state.watch is None or now >= lease.expires_at:
+        return None
+    silent = [each for each in state.in_turn if (at := _look(state, each, now)) and now >= at]
+    found = silent[:1] or router.due(state.calls_made(), silent=True, most=1)
+    if not found:
+        return None
+    timeout_s = min(state.watch.silence_s, lease.term_s / 3)
+    return LeaseRequest(
+        "Renew", _renewal(None, lease, now, 0), timeout_s, now, lease, probes=True, target=found[0]
+    )
+
+
+def _earliest_look(state: ClientState, now: float, at: float | None) -> float | None:
+    if state.watch is None or not state.in_turn:
+        return at
+    look_at = now + state.watch.silence_s / 2
+    for each in state.in_turn:
+        look_at = min(look_at, _look(state, each, now) or look_at)
+    return earliest(look_at, at)
+
+
+def _look(state: ClientState, target: int, now: float) -> float | None:
+    awaited = state.router.awaited[target]  # type: ignore[union-attr]
+    # Other threads change it: a copy is one step.
+    oldest = next(iter(list(awaited.calls)), None)
+    return _watch(state, target).look(now, oldest, awaited.answers)
+
+
+def _watch(state: ClientState, target: int) -> TargetWatch:
+    found = state.watches.get(target)
+    if found is None:
+        found = state.watches[target] = TargetWatch(state.watch.silence_s)  # type: ignore[union-attr]
+    return found
+
+
+def _foreign(state: ClientState, request: LeaseRequest, status: Status | None) -> bool:
+    """Whether the current target is over another store than the others; ``status``: its refusal."""
+    if request.lease is None:
+        return False
+    answer = (
+        AttemptAnswer("FAILED_PRECONDITION", None, StoreMismatch.reason)
+        if status is None
+        else read_answer(status)
+    )
+    return state.foreign(state.target, answer, request.lease)
+
+
 def _renewal(
     state: Renewing | None, lease: ClientLease, now: float, ranges: int
 ) -> pb.RenewRequest:
-    """Build the renewal of one lease; ``state``: its client's, None if that is gone."""
+    """Build the renewal of one lease; ``state``: its client's, None to acknowledge nothing."""
     message = pb.RenewRequest(client_id=lease.client_id, token=lease.token, store=lease.store)
     if state is not None:
         with state.lock:

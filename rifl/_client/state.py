@@ -43,7 +43,7 @@ from rifl.core._calling.client_session import ClientSession, LeaseStep
 from rifl.core._calling.invocation import Invocation
 from rifl.core._calling.issued_call import IssuedCall
 from rifl.core._calling.retry import in_ms
-from rifl.core._calling.silence import ConnectionWatch, FailingConnection
+from rifl.core._calling.silence import ConnectionWatch, FailingConnection, TargetWatch
 from rifl.core._shared.errors import (
     ForkedProcess,
     NotDeduplicated,
@@ -174,6 +174,8 @@ class ClientState:
         self.renewals: Renewals | None = None
         # None where connections cannot be replaced: the application's own channel.
         self.watch: ConnectionWatch | None = None
+        # Those of targets that take calls in turn, by their indices.
+        self.watches: dict[int, TargetWatch] = {}
         self._replaced = False
         # What waits for an answer; not first attempts that no rifl object wraps.
         self.waiting: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -265,6 +267,31 @@ class ClientState:
         """The index of the target that calls go to."""
         return 0 if self.router is None else self.router.targets.current
 
+    @property
+    def in_turn(self) -> Sequence[int]:
+        """The indices of the targets over one store that take calls in turn; none: no turns."""
+        return () if self.router is None else self.router.targets.one_store.used
+
+    def calls_made(self) -> int:
+        """Return a count that grows while calls are made."""
+        lease, router = self.session.lease, self.router
+        answers = 0 if router is None else sum(each.answers for each in router.awaited)
+        return answers + (0 if lease is None else lease.tracker.following)
+
+    def foreign(self, index: int, answer: AttemptAnswer, lease: ClientLease) -> bool:
+        """Whether a target that is over another store refused; then it is left out.
+
+        Not unless several are known to be over the lease's: a refusal speaks of the lease then.
+        """
+        router, reason = self.router, answer.reason
+        if router is None or reason not in LOST_REASONS or not lease.store:
+            return False
+        mismatch = reason == StoreMismatch.reason
+        if not mismatch and answer.store in (0, lease.store):
+            return False
+        of_store = router.targets.one_store.store == lease.store
+        return of_store and router.refused(index, reason)
+
     def connectivity(self, index: int) -> grpc.ChannelConnectivity | None:
         """Return the state of the connection to a target, by its index; None: not known."""
         return None
@@ -299,7 +326,7 @@ class ClientState:
             in_flight = self.session.in_flight
         now, stopped, look_at = self.now(), [], None
         for index in range(count):
-            current = index == self.target
+            current = index == self.target or index in self.in_turn
             at = self.failing.ends_at(waiting=waiting, in_flight=in_flight, current=current)
             if at is None or self.connectivity(index) is not _FAILING:
                 continue
@@ -391,7 +418,7 @@ class ClientState:
                 self.now(),
                 wanted=first is not None,
                 ends_at=ends_at,
-                watch=self.watch,
+                watch=None if self.in_turn else self.watch,
                 in_flight=bool(self.waiting) or self.session.in_flight,
             )
 
@@ -443,6 +470,10 @@ class ClientState:
                 self.session.use(self.path.retry)
         with self.lock:
             lease = self.session.granted(grant, sent_at, self.jitter())
+            if self.router is not None:
+                # Keys are of one store for as long as a session lives, and a path has a leader.
+                takes_turns = self.settings.session_name is None and not reply.path
+                self.router.granted(grant.store if takes_turns else 0, self.jitter())
             woken = self._lease_is_back(lease)
         _log.info("client_id_granted", client_id=grant.client_id, term_s=grant.term_s)
         self.wake(woken)

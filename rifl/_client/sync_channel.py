@@ -157,9 +157,11 @@ def connect(
     lease is never sent again under a new id.
 
     ``target`` may be several, as a sequence or separated by commas: replicas over one
-    store, or a group of which one leads. All calls, heartbeats and resolutions go to
-    one of them. If that cannot be reached, drains or does not lead, the next attempt
-    goes to another with the same identity, and a hedge always does. The rules for what
+    store, or a group of which one leads. Those that say *yes* to a renewal of the lease
+    are over its store, and take calls in turn; where there are no two, or one leads, or in a
+    session, all calls go to one. Heartbeats always do. If a target cannot be reached, drains
+    or does not lead, the next attempt goes to another with the same identity, and a hedge
+    always does. The rules for what
     is sent again are those of one target. A server's hint of the leader is followed
     to the given targets only, unless ``follow_leaders``: then to any ``host:port`` it
     names (at most 16), with these credentials.

@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any
 
 import grpc
@@ -23,13 +24,16 @@ from rifl._client.grpc_channels import Connect, connectivity
 from rifl._client.lease_requests import (
     REPLIES,
     LeaseRequest,
+    TrialRequest,
     broken,
     check_of,
+    due_trials,
     earliest,
     failed,
     next_request,
     replied,
     says_something,
+    tried,
     unsent,
 )
 from rifl._client.own_metadata import MetadataFunction, entries_for
@@ -281,9 +285,30 @@ class LeaseKeeper:
             state.replaced()
         return look_at
 
+    def try_targets(self, state: ClientState) -> float | None:
+        """Send the trials that are due; return when to look again."""
+        if state.router is None:
+            return None
+        for trial in due_trials(state):
+            stub = _stub(self._channel.at(trial.target), "Renew", pb.RenewReply)
+            asked = stub.future(trial.message, timeout=trial.timeout_s)
+            asked.add_done_callback(partial(self._tried, weakref.ref(state), trial))
+        return state.router.due_at()
+
+    def _tried(self, reference: weakref.ref[ClientState], trial: TrialRequest, asked: Any) -> None:
+        # Not on gRPC's thread, which may have to deliver what is asked for here.
+        def tell() -> None:
+            state = reference()
+            if state is not None and not asked.cancelled():
+                reply = asked.result() if asked.code() is grpc.StatusCode.OK else None
+                tried(state, trial.target, trial.lease, reply, asked)
+
+        self.leave(tell)
+
     def _answer(self, state: ClientState, request: LeaseRequest) -> tuple[Any, Status]:
         """Return the reply, None for an error, and the status then."""
         at = 0 if state.watch is None else self._channel.current
+        at = at if request.target is None else request.target
         status: Status = NO_STATUS
         try:
             if request.probes:
@@ -349,7 +374,7 @@ def _keep(reference: weakref.ref[ClientState], keeper: LeaseKeeper, wakeup: _Wak
             if isinstance(due, LeaseRequest):
                 keeper.ask(state, due)
             else:
-                due = earliest(due, keeper.rest(state))
+                due = earliest(earliest(due, keeper.rest(state)), keeper.try_targets(state))
                 timeout_s = None if due is None else max(due - state.now(), 0.0)
                 # Nothing here may keep the client alive while this thread waits.
                 state = None

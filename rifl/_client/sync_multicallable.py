@@ -16,6 +16,7 @@ from rifl._client.errors import (
     unserialisable,
 )
 from rifl._client.keys import CURRENT_KEY, invalid_metadata, take_key
+from rifl._client.routing import ROUTED_TO
 from rifl._client.sync_client import SyncClient
 from rifl._client.sync_exchange import BlockingExchange, CallFuture, Sender
 from rifl.core._calling.client_lease import ClientLease
@@ -164,7 +165,8 @@ class UnaryUnaryMultiCallable(grpc.UnaryUnaryMultiCallable):  # type: ignore[typ
                         self._sender(body, metadata, credentials, wait_for_ready, compression),
                         call,
                     )
-                    exchange.resume(sent_at, status, invalid_metadata(metadata))
+                    at = getattr(error, ROUTED_TO, None)
+                    exchange.resume(sent_at, status, invalid_metadata(metadata), at)
                     return self._run(exchange)
                 # Interrupted: the call may have run.
                 with client.lock:

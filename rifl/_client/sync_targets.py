@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -11,7 +11,7 @@ import grpc
 from _rifl_ground.owned_lock import OneByOne, OwnedLock
 from rifl._client.errors import reentrant
 from rifl._client.grpc_channels import Connect
-from rifl._client.routing import LEASE_SERVICE, Router
+from rifl._client.routing import LEASE_SERVICE, ROUTED_TO, Awaited, Router
 from rifl.core._calling.targets import Targets, best_connectivity
 
 _Connectivity = Callable[[grpc.ChannelConnectivity], None]
@@ -108,7 +108,9 @@ class TargetsChannel(grpc.Channel):
 
     def stream_stream(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """See ``grpc.Channel.stream_stream``."""
-        return _Streaming(self, method, lambda to: to.stream_stream(method, *args, **kwargs))
+        return _Streaming(
+            self, method, lambda to: to.stream_stream(method, *args, **kwargs), counted=False
+        )
 
     def subscribe(self, callback: _Connectivity, try_to_connect: bool | None = False) -> None:
         """See ``grpc.Channel.subscribe``."""
@@ -155,11 +157,20 @@ class _Method:
     """One method, with a multicallable for each target, made when first needed."""
 
     def __init__(
-        self, channel: TargetsChannel, method: str, make: Callable[[grpc.Channel], Any]
+        self,
+        channel: TargetsChannel,
+        method: str,
+        make: Callable[[grpc.Channel], Any],
+        *,
+        counted: bool = True,
     ) -> None:
         self._channel = channel
         self._router = channel.router
         self._heartbeat = method.startswith(LEASE_SERVICE)
+        self._awaited: Sequence[Awaited] = ()
+        # Calls with both streams are open for as long as the application likes.
+        if channel.router is not None and counted and not self._heartbeat:
+            self._awaited = channel.router.awaited
         self._make = make
         # With the channels that they are of.
         self._callables: dict[int, tuple[grpc.Channel, Any]] = {}
@@ -177,7 +188,9 @@ class _Method:
         return found[1]
 
     def _choose(self) -> int:
-        return 0 if self._router is None else self._router.choose()
+        if self._router is None:
+            return 0
+        return self._router.targets.current if self._heartbeat else self._router.choose()
 
     def _send(self, index: int, send: Callable[[Any], Any]) -> Any:
         while True:
@@ -189,6 +202,20 @@ class _Method:
                 if self._at(index) is inner:
                     raise
 
+    def _await(self, index: int) -> object:
+        """Note that a call waits for a target; return what ``_done`` takes."""
+        mark = object()
+        if self._awaited:
+            self._awaited[index].calls[mark] = None
+        return mark
+
+    def _done(self, index: int, status: Any, mark: object) -> None:
+        if self._awaited:
+            awaited = self._awaited[index]
+            awaited.calls.pop(mark, None)
+            awaited.answers += status.code() is grpc.StatusCode.OK
+        self._ended(index, status)
+
     def _ended(self, index: int, status: Any) -> None:
         if self._router is not None:
             self._router.ended(index, status, heartbeat=self._heartbeat)
@@ -197,35 +224,55 @@ class _Method:
 class _Unary(_Method, grpc.UnaryUnaryMultiCallable, grpc.StreamUnaryMultiCallable):  # type: ignore[type-arg]
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         index = self._choose()
-        try:
-            return self._send(index, lambda inner: inner(*args, **kwargs))
-        except grpc.RpcError as error:
-            self._ended(index, error)
-            raise
+        return self._answer(index, lambda inner: inner(*args, **kwargs))
 
     def with_call(self, *args: Any, **kwargs: Any) -> Any:
         index = self._choose()
-        try:
-            return self._send(index, lambda inner: inner.with_call(*args, **kwargs))
-        except grpc.RpcError as error:
-            self._ended(index, error)
-            raise
+        return self._answer(index, lambda inner: inner.with_call(*args, **kwargs))
 
     def future(self, *args: Any, **kwargs: Any) -> Any:
         index = self._choose()
         future = self._send(index, lambda inner: inner.future(*args, **kwargs))
         if self._router is not None:
+            mark = self._await(index)
             # Before the sender of the next attempt is told.
-            future.add_done_callback(lambda done: self._ended(index, done))
+            future.add_done_callback(lambda done: self._done(index, done, mark))
         return future
+
+    def _answer(self, index: int, send: Callable[[Any], Any]) -> Any:
+        """Send, and return the answer."""
+        if not self._awaited:
+            try:
+                return self._send(index, send)
+            except grpc.RpcError as error:
+                self._ended(index, error)
+                raise
+        awaited, mark = self._awaited[index], object()
+        try:
+            awaited.calls[mark] = None
+            answer = self._send(index, send)
+            awaited.answers += 1
+            return answer
+        except grpc.RpcError as error:
+            setattr(error, ROUTED_TO, index)
+            self._ended(index, error)
+            raise
+        finally:
+            awaited.calls.pop(mark, None)
 
 
 class _Streaming(_Method, grpc.UnaryStreamMultiCallable, grpc.StreamStreamMultiCallable):  # type: ignore[type-arg]
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         index = self._choose()
         call = self._send(index, lambda inner: inner(*args, **kwargs))
-        if self._router is not None and not call.add_callback(lambda: self._ended(index, call)):
-            self._ended(index, call)
+        if self._router is not None:
+            mark = self._await(index)
+
+            def over() -> None:
+                self._done(index, call, mark)
+
+            if not call.add_callback(over):
+                over()
         return call
 
 

@@ -88,7 +88,9 @@ class ProtocolServer:
         credentials: grpc.ServerCredentials | None = None,
         interceptors: tuple[Any, ...] = (),
         address: str = "127.0.0.1:0",
+        store: int = 0,
     ) -> None:
+        """``store``: the number of the store that it grants leases of; 0: it says none."""
         self.script = script or (lambda arrival, context: arrival.request)
         self.condition = threading.Condition()
         self.arrivals: list[Arrival] = []
@@ -98,11 +100,13 @@ class ProtocolServer:
         self.bad_headers: list[str] = []
         self.resolve: Callable[[Any, Any], Any] | None = None
         self.on_grant: Callable[[grpc.ServicerContext], None] | None = None
-        self.on_renew: Callable[[grpc.ServicerContext], None] | None = None
+        # What it returns is the answer, unless it is None.
+        self.on_renew: Callable[[grpc.ServicerContext], Any] | None = None
         self._patterns = (deduplicated, not_deduplicated)
         self._window = window
         self.term_s = term_s
         self._leases = leases
+        self.store = store
         self.server = grpc.server(
             futures.ThreadPoolExecutor(workers), interceptors=list(interceptors)
         )
@@ -159,12 +163,13 @@ class ProtocolServer:
             deduplicated=self._patterns[0],
             not_deduplicated=self._patterns[1],
             window=self._window,
+            store=self.store,
         )
 
     def renew(self, request: Any, context: grpc.ServicerContext) -> Any:
         self.note(lambda: self.renewals.append(request.client_id))
-        if self.on_renew is not None:
-            self.on_renew(context)
+        if self.on_renew is not None and (reply := self.on_renew(context)) is not None:
+            return reply
         return lease_pb.RenewReply(client_id=request.client_id, term_ms=round(self.term_s * 1000))
 
     def release(self, request: Any, context: grpc.ServicerContext) -> Any:
