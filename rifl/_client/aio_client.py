@@ -224,8 +224,9 @@ class LeaseKeeper:
         reply: Any = None
         status: Status = NO_STATUS
         try:
+            metadata = await aio_entries_for(self._metadata, LEASE_SERVICE + "Renew")
             stub = _stub(self._channel.at(trial.target), "Renew", pb.RenewReply)
-            reply = await stub(trial.message, timeout=trial.timeout_s)
+            reply = await stub(trial.message, timeout=trial.timeout_s, metadata=metadata)
         except grpc.aio.UsageError:
             # The channel was closed.
             return

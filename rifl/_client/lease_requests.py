@@ -14,7 +14,7 @@ import grpc
 from _rifl_ground.refusals import Outcome
 from lease_server.v1 import lease_server_pb2 as pb
 from rifl._client.answers import NO_STATUS, FinalStatus, read_answer
-from rifl._client.errors import Status, call_error
+from rifl._client.errors import CallError, Status, call_error
 from rifl._client.session_secret import shown
 from rifl._client.shared_renewals import Companion, Renewing, settle
 from rifl._client.state import ClientState
@@ -222,7 +222,9 @@ def tried(
         router.tried(target, Trial.YES if yes else Trial.REFUSED, reply.refused)
         return
     answer = read_answer(status)
-    found = Trial.FAILED if answer.transient else Trial.REFUSED
+    # What was not sent, as the application gave no token, says nothing of the target.
+    not_sent = isinstance(status, CallError)
+    found = Trial.FAILED if answer.transient or not_sent else Trial.REFUSED
     if status.code() in _NO_ANSWER:
         found = Trial.SILENT
     router.tried(target, found, answer.reason or answer.code)

@@ -28,7 +28,7 @@ def entries_for(function: MetadataFunction | None, method: str) -> Any:
     try:
         return _checked(function(method))
     except Exception as error:
-        raise _failed(method, error) from error
+        raise own_failure(method, error) from error
 
 
 async def aio_entries_for(function: MetadataFunction | None, method: str) -> Any:
@@ -42,9 +42,9 @@ async def aio_entries_for(function: MetadataFunction | None, method: str) -> Any
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-        raise _failed(method, error) from error
+        raise own_failure(method, error) from error
     except Exception as error:
-        raise _failed(method, error) from error
+        raise own_failure(method, error) from error
 
 
 def _checked(found: Any) -> Any:
@@ -57,7 +57,8 @@ def _checked(found: Any) -> Any:
     return entries
 
 
-def _failed(method: str, error: BaseException) -> CallError:
+def own_failure(method: str, error: BaseException) -> CallError:
+    """Return the error of an attempt for which the application's function raised."""
     return call_error(
         grpc.StatusCode.UNAUTHENTICATED,
         f"{method} was not sent: connect(metadata=) raised {error!r}",

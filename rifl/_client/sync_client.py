@@ -36,7 +36,7 @@ from rifl._client.lease_requests import (
     tried,
     unsent,
 )
-from rifl._client.own_metadata import MetadataFunction, entries_for
+from rifl._client.own_metadata import MetadataFunction, entries_for, own_failure
 from rifl._client.routing import LEASE_SERVICE, Router
 from rifl._client.settings import Settings
 from rifl._client.shared_renewals import share_renewals
@@ -290,8 +290,14 @@ class LeaseKeeper:
         if state.router is None:
             return None
         for trial in due_trials(state):
+            try:
+                metadata = entries_for(self._metadata, LEASE_SERVICE + "Renew")
+            except BaseException as error:  # noqa: BLE001 - the application's: this thread is ours
+                status = own_failure(LEASE_SERVICE + "Renew", error)
+                tried(state, trial.target, trial.lease, None, status)
+                continue
             stub = _stub(self._channel.at(trial.target), "Renew", pb.RenewReply)
-            asked = stub.future(trial.message, timeout=trial.timeout_s)
+            asked = stub.future(trial.message, timeout=trial.timeout_s, metadata=metadata)
             asked.add_done_callback(partial(self._tried, weakref.ref(state), trial))
         return state.router.due_at()
 

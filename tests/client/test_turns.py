@@ -90,6 +90,30 @@ def test_calls_go_to_each_in_turn_under_one_lease(
     assert [each.grants for each in servers] == [1, 0, 0]
 
 
+def test_a_trial_bears_the_applications_token_or_is_made_again(
+    connect: Connect, servers: list[ProtocolServer], soon: None
+) -> None:
+    """What the application's function raises excludes no target for good (DESIGN §5)."""
+    told: list[str | bytes | None] = []
+
+    def noted(context: grpc.ServicerContext) -> None:
+        told.append(dict(context.invocation_metadata()).get("authorization"))
+
+    for each in servers[1:]:
+        each.on_renew = noted
+    fails = iter([RuntimeError("no token yet")] * 2)
+
+    def entries(method: str) -> list[tuple[str, str]]:
+        if method.endswith("/Renew") and (error := next(fails, None)) is not None:
+            raise error
+        return [("authorization", "mine")]
+
+    caller = connect(targets(servers), metadata=entries)
+    joined(caller, 0, 1, 2)
+    assert told == ["mine", "mine"]
+    assert next(fails, None) is None
+
+
 @pytest.mark.parametrize(
     "how",
     [
