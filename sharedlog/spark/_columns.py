@@ -57,21 +57,25 @@ def batch_of(messages: Sequence[Message]) -> pyarrow.RecordBatch:
 
 
 class RawColumns:
-    """One row for each message, a column for each part of it."""
+    """One row for each message, a column for each part of it, or for those that are named."""
 
-    schema = SCHEMA
+    def __init__(self, names: Sequence[str] = SCHEMA.names) -> None:
+        self.schema = pyarrow.schema([SCHEMA.field(name) for name in names])
 
     def batches(self, messages: Sequence[Message]) -> Iterator[pyarrow.RecordBatch]:
         """Yield them as Arrow batches; raises ``SealedMessage``."""
-        yield batch_of(messages)
+        yield batch_of(messages).select(self.schema.names)
 
 
 # So many are named, where columns differ.
 _NAMED = 8
 
 
-def differences(declared: pyarrow.Schema, given: pyarrow.Schema) -> str:
-    """Name the columns in which two schemas differ; empty if that is whether they may be null."""
+def differences(declared: pyarrow.Schema, given: pyarrow.Schema, *, ordered: bool = True) -> str:
+    """Name the columns in which two schemas differ; empty if that is whether they may be null.
+
+    Or, unless they are ``ordered``, only their order.
+    """
     told = []
     for name in dict.fromkeys((*declared.names, *given.names)):
         if name not in given.names:
@@ -81,7 +85,7 @@ def differences(declared: pyarrow.Schema, given: pyarrow.Schema) -> str:
         elif declared.field(name).type != given.field(name).type:
             here, there = given.field(name).type, declared.field(name).type
             told.append(f"{name} is {here}, and declared as {there}")
-    if not told and declared.names != given.names:
+    if not told and ordered and declared.names != given.names:
         told.append(f"their order is {', '.join(given.names)}")
     more = len(told) - _NAMED
     return "; ".join((*told[:_NAMED], *([f"{more} more"] if more > 0 else ())))

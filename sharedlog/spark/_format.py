@@ -36,11 +36,12 @@ class LogDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of what is there when the query is planned."""
         options = SourceOptions.read(dict(self.options))
-        return FilteredReader(options) if options.filters else BatchReader(options)
+        kind = FilteredReader if options.filters else BatchReader
+        return kind(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """Return the reader of micro-batches."""
-        return StreamReader(SourceOptions.read(dict(self.options)))
+        return StreamReader(SourceOptions.read(dict(self.options)), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> LogBatchWriter:
         """Plan a batch write: on the driver, before any row is appended."""

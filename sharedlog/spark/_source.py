@@ -10,15 +10,19 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+import pyarrow
 from pyspark.sql.datasource import (
     DataSourceReader,
     DataSourceStreamReader,
     InputPartition,
 )
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
+from rifl.spark._arrow import arrow_schema, nullable
 from rifl.spark._freezing import freeze
 from sharedlog._core.catalog import find_stream, hold_retention_us
-from sharedlog._core.errors import LogForked, TrimmedLog
+from sharedlog._core.errors import LogForked, SchemaChanged, TrimmedLog
 from sharedlog._core.holds import Hold, move, take
 from sharedlog._core.message import Message
 from sharedlog._core.ranges import Range, RangeReader, last_offset
@@ -27,7 +31,15 @@ from sharedlog._core.steps import Rule
 from sharedlog._core.streams import substream_number, tag_of
 from sharedlog._log.following import start_of
 from sharedlog._log.resending import until_answered
-from sharedlog.spark._columns import Columns, columns_of, schema_of
+from sharedlog.spark._columns import (
+    SCHEMA,
+    Columns,
+    RawColumns,
+    arrow_schema_of,
+    columns_of,
+    differences,
+    schema_of,
+)
 from sharedlog.spark._filters import Selection, wanted_by
 from sharedlog.spark._offsets import Offset, behind_trimmed, first_offset, ranges_of
 from sharedlog.spark._opened import place_of
@@ -57,19 +69,42 @@ class LogRange(InputPartition):
         self.incarnation = incarnation
 
 
-def columns(options: SourceOptions) -> Columns:
-    """Return how messages are rows; raises ``SourceError``, ``SchemaChanged``."""
+def columns(options: SourceOptions, given: StructType | None = None) -> Columns:
+    """Return how messages are rows; raises ``SourceError``, ``SchemaChanged``.
+
+    ``given``: the columns that the query was planned with, also its user's own. Where none are
+    declared yet Arrow's are these, and the first message is held to them.
+    """
     place, form = place_of(options.url()), options.values.format
     try:
         found = schema_of(place, options.stream, options.values)
     except ValueError as error:
         raise SourceError(str(error)) from error
-    if found is None and form != "raw":
+    planned = None if given is None else nullable(arrow_schema(given))
+    if form == "raw":
+        if planned is None or planned.names == SCHEMA.names:
+            return RawColumns()
+        known = pyarrow.schema([each for each in nullable(SCHEMA) if each.name in planned.names])
+        if others := differences(known, planned, ordered=False):
+            raise SourceError(f"the query has columns that a message has not: {others}")
+        return RawColumns(planned.names)
+    if found is None and planned is not None and form == "arrow":
+        found = arrow_schema_of(planned)
+    if found is None:
         raise SourceError(
             f"the values of stream {options.stream!r} are not declared as {form}: no query has "
-            "written them so; of protobuf name the message, and its module or descriptorFile"
+            "written them so. Of arrow say what they will be, .schema(...); of protobuf name the "
+            "message, and its module or descriptorFile"
         )
-    return columns_of(found)
+    made = columns_of(found)
+    if planned is not None:
+        declared = nullable(arrow_schema(from_arrow_schema(made.schema)))
+        if others := differences(declared, planned):
+            raise SchemaChanged(
+                f"the values of stream {options.stream!r} have other columns than the query: "
+                f"{others}"
+            )
+    return made
 
 
 class Planner:
@@ -118,12 +153,13 @@ class Planner:
 class BatchReader(DataSourceReader):
     """One batch query: what was committed between two places, as of its planning."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType | None = None) -> None:
         if options.most_rows or options.most_bytes or options.hold is not None:
             raise SourceError(
                 "maxRowsPerTrigger, maxBytesPerTrigger and name are of streaming queries"
             )
         self._options = options
+        self._schema = schema
         self.wanted = Selection()
 
     def partitions(self) -> list[InputPartition]:
@@ -144,7 +180,7 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Read a range, on an executor."""
-        return read_range(self._options, partition)
+        return read_range(self._options, partition, self._schema)
 
 
 class FilteredReader(BatchReader):
@@ -162,12 +198,13 @@ class FilteredReader(BatchReader):
 class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
     """One streaming query; its planning is in one process, its tasks in others."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType | None = None) -> None:
         if options.end != "end":
             raise SourceError("endingPosition: a streaming query has none")
         if _ReadMaxRows is None and (options.most_rows or options.most_bytes):
             raise SourceError("maxRowsPerTrigger and maxBytesPerTrigger need PySpark 4.2 or newer")
         self._options = options
+        self._schema = schema
         self._planner: Planner | None = None
         # Where a query ends that takes what is available now.
         self._end: int | None = None
@@ -177,7 +214,7 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
         self._moved_s = float("-inf")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options}
+        return {"_options": self._options, "_schema": self._schema}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return where a new query begins; the log keeps what is behind it from here on."""
@@ -228,7 +265,7 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Read a range, on an executor."""
-        return read_range(self._options, partition)
+        return read_range(self._options, partition, self._schema)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Have the log keep what is behind the offset only: Spark plans nothing older again.
@@ -288,7 +325,9 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
             self._held = self._plan().run(lambda: move(self._held, silent, now_us))
 
 
-def read_range(options: SourceOptions, partition: InputPartition) -> Iterator[Any]:
+def read_range(
+    options: SourceOptions, partition: InputPartition, schema: StructType | None = None
+) -> Iterator[Any]:
     """Yield a range's messages as Arrow batches.
 
     Raises ``LogForked`` if this machine's log is another one, ``TrimmedLog``, ``SealedMessage``.
@@ -304,7 +343,7 @@ def read_range(options: SourceOptions, partition: InputPartition) -> Iterator[An
     reader = RangeReader(partition.range, partition.incarnation)
     substream = substream_number(partition.range.tag)
     stream, seals = options.stream, place.seals
-    rows = columns(options)
+    rows = columns(options, schema)
     while found := until_answered(place, lambda: reader.read(_ROWS)):
         yield from rows.batches(
             [

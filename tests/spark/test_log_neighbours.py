@@ -20,7 +20,7 @@ from tests.helpers.waiting import until
 from tests.spark.conftest import SLOW_S
 from tests.spark.log_chain import Chain, failing
 from tests.spark.raising import RaisingDataSource
-from tests.spark.starting import LIMITED
+from tests.spark.starting import LIMITED, run_on_what_is_there
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 _ARROW = sharedlog.About(content_type="application/vnd.apache.arrow.stream")
@@ -132,3 +132,29 @@ def test_the_progress_of_a_query_tells_how_far_it_has_read(chain: Chain) -> None
 def _lsn(offset: Any) -> int:
     said = json.loads(offset) if isinstance(offset, str) else offset
     return int(said["lsn"])
+
+
+def test_a_query_begins_before_any_has_written_its_columns(chain: Chain, tmp_path: Path) -> None:
+    """It takes them from ``.schema(...)``, and the first message is held to them (§16)."""
+    chain.log.publish("orders", "o")
+    given = {"valueFormat": "arrow", "log": chain.url, "stream": "paid"}
+    seen: list[Any] = []
+
+    def run(columns: str, checkpoint: str) -> None:
+        rows = chain.spark.readStream.format("sharedlog").options(**given).schema(columns).load()
+        writer = rows.writeStream.foreachBatch(lambda frame, _: seen.extend(frame.collect()))
+        writer = writer.option("checkpointLocation", str(tmp_path / checkpoint))
+        run_on_what_is_there(writer.trigger(availableNow=True).start, tmp_path / checkpoint)
+
+    with pytest.raises(PySparkException, match=r"not declared as arrow.*\.schema"):
+        chain.spark.read.format("sharedlog").options(**given).load()
+    run("account string, cents bigint", "second")
+    assert seen == []
+    columns = ("cast(value as string) as account", "7L as cents")
+    chain.run(lambda frame: frame.selectExpr(*columns), key="account", valueFormat="arrow")
+    run("account string, cents bigint", "second")
+    assert [tuple(row) for row in seen] == [("o", 7)]
+    with pytest.raises(
+        PySparkException, match=r"SchemaChanged.*cents is int32, and declared as int"
+    ):
+        run("account string, cents int", "other")
