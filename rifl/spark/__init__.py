@@ -83,8 +83,11 @@ __all__ = [
 def register(spark: Any) -> None:
     """Make the formats ``rifl`` and ``rifl-records`` known to a Spark session.
 
-    Again is harmless. Executors need rifl installed. Raises ``ImportError`` without the
-    extra.
+    Again is harmless. Executors need rifl installed. In SQL ``CREATE TEMPORARY VIEW v (reference
+    STRING, cents BIGINT) USING rifl OPTIONS (target '...', method '...', key 'reference')`` is
+    written by INSERT INTO. Spark 4.3 gives Python none of the OPTIONS of a CREATE TABLE: there
+    each INSERT INTO has them, ``INSERT INTO t WITH ('target' = '...')``. Raises ``ImportError``
+    without the extra.
     """
     with _extra():
         from rifl.spark._sink import RiflDataSource

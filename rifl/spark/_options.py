@@ -168,6 +168,8 @@ class WriteOptions:
     def read(cls, given: Mapping[str, str]) -> WriteOptions:
         """Read a sink's options; names in any case. Raises ``PlanError``."""
         options = {name.lower(): value for name, value in given.items()}
+        if of_a_table(options):
+            raise PlanError(NO_TABLE.format("rifl"))
         _check_names(options)
         target, method = options.get("target"), options.get("method")
         if not target:
@@ -200,6 +202,19 @@ class WriteOptions:
             report=options.get("report"),
             metrics=options.get("metrics"),
         )
+
+
+# Spark 4.3 has a table's options as ``option.NAME`` while it makes it, and later not at all.
+NO_TABLE = (
+    "no options, of which Spark gives Python none of a CREATE TABLE's: CREATE TEMPORARY VIEW v "
+    "(columns) USING {0} OPTIONS (...) keeps them, and INSERT INTO t WITH ('name' = 'value', ...) "
+    "gives them"
+)
+
+
+def of_a_table(options: Mapping[str, str]) -> bool:
+    """Tell whether options, in small letters, are what Spark gives of a SQL table's."""
+    return not options or any(name.startswith("option.") for name in options)
 
 
 def _connection(target: str, options: Mapping[str, str]) -> ConnectionOptions:

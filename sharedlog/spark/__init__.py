@@ -35,8 +35,11 @@ __all__ = ["SinkError", "SourceError", "appending", "declare_columns", "register
 def register(spark: Any) -> None:
     """Register the format ``sharedlog`` with a Spark session; a second call is harmless.
 
-    Executors need this package installed, and access to the log. Raises ``ImportError``
-    without the extra.
+    Executors need this package installed, and access to the log. In SQL ``CREATE TEMPORARY VIEW
+    v (value STRING) USING sharedlog OPTIONS (log '...', stream '...')`` is read by SELECT and
+    written by INSERT INTO. Spark 4.3 gives Python none of the OPTIONS of a CREATE TABLE: there
+    each INSERT INTO has them, ``INSERT INTO t WITH ('log' = '...', 'stream' = '...')``. Raises
+    ``ImportError`` without the extra.
     """
     try:
         from sharedlog.spark._format import LogDataSource

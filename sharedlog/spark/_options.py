@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rifl.spark._checkpoints import plain_location
+from rifl.spark._options import NO_TABLE, of_a_table
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.names import NameKind, check_hold_name, own_name
 from sharedlog._core.position import Position
@@ -130,6 +131,8 @@ class SourceOptions:
     def read(cls, given: Mapping[str, str]) -> SourceOptions:
         """Read a source's options; names in any case. Raises ``SourceError``."""
         options = {name.lower(): value for name, value in given.items()}
+        if of_a_table(options):
+            raise SourceError(NO_TABLE.format("sharedlog"))
         known = {name.lower() for name in _NAMES} | _SPARKS
         for name in options:
             if name == "path":
@@ -194,6 +197,8 @@ class SinkOptions:
     def read(cls, given: Mapping[str, str]) -> SinkOptions:
         """Read a sink's options; names in any case. Raises ``SinkError``."""
         options = {name.lower(): value for name, value in given.items()}
+        if of_a_table(options):
+            raise SinkError(NO_TABLE.format("sharedlog"))
         known = {name.lower() for name in _SINK_NAMES} | _SPARKS
         for name in options:
             if name == "path":
