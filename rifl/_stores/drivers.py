@@ -91,7 +91,9 @@ class DbApiTransaction:
 
 def holder(transaction: Any) -> Any:
     """Return what commits and rolls back a transaction: its connection or session."""
-    if is_asyncpg(transaction):
+    # What most are, at the least cost. asyncpg's has none, and once it is back in its pool it
+    # raises for any attribute.
+    if hasattr(type(transaction), "commit") or is_asyncpg(transaction):
         return transaction
     if callable(getattr(transaction, "commit", None)):
         return transaction
@@ -103,7 +105,9 @@ def check_blocking(transaction: Any, use: str) -> None:
     """Raise ``WrongDatabase`` for an asynchronous connection, and what to use instead."""
     held = holder(transaction)
     kind: Any = type(held)
-    commits = True if is_asyncpg(held) else _commits_async(kind)
+    commits = _commits_async(kind)
+    if commits is None and is_asyncpg(held):
+        commits = True
     if commits is None:
         # What stands for a connection, and hands on what it is asked for.
         commits = inspect.iscoroutinefunction(getattr(held, "commit", None))
@@ -171,7 +175,7 @@ def committer(transaction: Any) -> Callable[[], Any]:
     Raises ``WrongDatabase`` where nothing of its own does.
     """
     held = holder(transaction)
-    if is_asyncpg(held):
+    if not hasattr(type(held), "commit") and is_asyncpg(held):
         # Its transactions are objects; the store's block has one.
         return functools.partial(held.execute, "COMMIT")
     commit = getattr(held, "commit", None)

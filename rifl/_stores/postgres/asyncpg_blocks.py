@@ -87,11 +87,11 @@ class AsyncpgBlock:
                     committed = await connection.fetchval(READ_COMMITTED)
                     return mark.fate(None, committed, failed=True)
             return Fate.UNDONE
-        if self._is_back():
-            return Fate.CLOSED
         if connection.is_closed():
             # asyncpg does not tell whether the handler closed it or it was lost.
             return Fate.CUT_OFF
+        if self._is_back():
+            return Fate.CLOSED
         try:
             marked, failed = None, False
             if connection.is_in_transaction():
@@ -117,7 +117,9 @@ class AsyncpgBlock:
             await self.connection.execute("ROLLBACK")
 
     def _is_back(self) -> bool:
-        """Whether it is back in asyncpg's pool, where others use it."""
+        """Whether it is back in asyncpg's pool, where others use it; not if it was lost."""
+        if self.connection.is_closed():
+            return False
         return is_asyncpg(self._given) and without_proxy(self._given) is not self.connection
 
     def _rolled_back(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from typing import Any
 
@@ -59,9 +60,11 @@ def calls(url: str, act: Any, **options: Any) -> Any:
         serve("aio", [generic("t.S", {"Act": act})], dedup=dedup, **options) as served,
         RawClient(served.address) as client,
     ):
-        yield client
-        if served.loop is not None:
-            served.loop.run(dedup.aclose())
+        try:
+            yield client
+        finally:
+            if served.loop is not None:
+                served.loop.run(dedup.aclose())
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -206,3 +209,56 @@ def test_other_stores_refuse_it(tmp_path, shared_server) -> None:
     with calls(f"sqlite:///{tmp_path}/s.db", act) as client:
         client.call(METHOD, b"x", 1)
     assert told
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_session_that_the_server_ends_leaves_nothing_and_a_retry_runs(
+    url, shared_server, effects, way: str
+) -> None:
+    """A failover in a block: the outcome is unknown, and the retry decides it (§6)."""
+    runs: list[bytes] = []
+
+    async def act(request: bytes, context: Any) -> bytes:
+        runs.append(request)
+        async with (
+            opened(way, shared_server.url()) as (held, sql),
+            rifl.aio.transaction(context, held),
+        ):
+            await sql(INSERT)
+            if len(runs) == 1:
+                await sql("SELECT pg_terminate_backend(pg_backend_pid())")
+            await rifl.aio.record(context, b"done", held)
+        return b"done"
+
+    with calls(url, act) as client:
+        assert client.call(METHOD, b"x", 1).outcome == "unknown"
+        assert effects() == 0
+        assert client.call(METHOD, b"x", 1, attempt=2).response == b"done"
+        assert effects() == 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_handler_that_is_cancelled_in_its_block_leaves_nothing(
+    url, shared_server, effects, way: str
+) -> None:
+    """In a statement, as a task group or a timeout cancels it: the transaction ends (§6)."""
+    runs: list[bytes] = []
+
+    async def act(request: bytes, context: Any) -> bytes:
+        runs.append(request)
+        first = len(runs) == 1
+        async with (
+            opened(way, shared_server.url()) as (held, sql),
+            asyncio.timeout(0.2 if first else None),
+            rifl.aio.transaction(context, held),
+        ):
+            await sql(INSERT)
+            await sql(f"SELECT pg_sleep({600 if first else 0})")
+            await rifl.aio.record(context, b"done", held)
+        return b"done"
+
+    with calls(url, act) as client:
+        assert client.call(METHOD, b"x", 1).outcome in ("not-executed", "unknown")
+        assert effects() == 0
+        assert client.call(METHOD, b"x", 1, attempt=2).response == b"done"
+        assert effects() == 1
