@@ -121,7 +121,7 @@ def test_a_trial_bears_the_applications_token_or_is_made_again(
         "STORE_MISMATCH",
         "NOT_YOURS",
         "no leases",
-        "another id",
+        "no id",
         "an echo",
         "broken",
     ],
@@ -134,7 +134,7 @@ def test_another_answer_than_yes_leaves_the_lease_and_all_calls_where_they_are(
     def stranger(context: grpc.ServicerContext) -> Any:
         if how == "no id":
             # A generic handler for every method, in front of rifl's.
-            return lease_server_pb2.RenewReply()
+            return lease_server_pb2.RenewReply(term_ms=30_000)
         if how == "an echo":
             return lease_server_pb2.RenewReply(client_id=1001)
         if how == "no leases":
