@@ -477,7 +477,7 @@ def test_a_batch_that_cannot_be_sent_says_so(batch: Any) -> None:
     assert {result.code.name for result in results} == {"DEADLINE_EXCEEDED"}
     assert {result.outcome for result in results} == {Outcome.NOT_EXECUTED}
     assert batch("127.0.0.1:1", []) == []
-    for wrong in (b"", b"k" * 65):
+    for wrong in (b"", b"k" * 256):
         with pytest.raises(BadHeader):
             batch("127.0.0.1:1", [BatchItem(b"a", wrong)])
 
