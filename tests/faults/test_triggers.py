@@ -1,4 +1,4 @@
-"""Triggers, in short: what goes wrong for a time; calls end, none runs twice, the server is back.
+"""Triggers, in short: calls end, none runs twice, and the server answers again afterwards.
 
 The same triggers as of ``benchmarks.overload``, which measures how soon; here counts decide. A
 burst of calls finds all places taken, or the server or its store away, until all have ended.
