@@ -119,7 +119,7 @@ class Service:
         )
         if served.loop is not None:
             loop = served.loop
-            self._stack.callback(lambda: loop.run(dedup.aclose()))
+            self._stack.callback(lambda: _close(dedup, loop))
         # Before the deduplicator waits for them.
         self._stack.callback(self.held.clear)
         self.stops.append(served.stop)
@@ -139,6 +139,14 @@ class Service:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+
+def _close(dedup: rifl.Deduplicator, loop: LoopThread) -> None:
+    loop.run(dedup.aclose())
+    if (release := dedup._release) is not None:
+        # Handlers were cancelled: in place of the end of the process.
+        release._exiting.set()
+        assert release.wait(DEADLINE_S)
 
 
 class Client:
