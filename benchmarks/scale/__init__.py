@@ -2,5 +2,5 @@
 
 - ``clients``, ``leases``: idle clients and their heartbeats.
 - ``startup``: the time until a server answers again; ``filling``: with what it is filled.
-- ``keys``: a store of ten million keys.
+- ``keys``: a store of ten million keys; ``keyed_calls``: what a call with a key costs there.
 """

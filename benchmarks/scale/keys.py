@@ -33,7 +33,9 @@ from rifl.core._shared.record import CompletionRecord
 
 __all__ = ["fill", "main", "measure"]
 
-_NAMESPACES = tuple(sorted(namespace_id(b"peer %d" % number) for number in range(8)))
+# The first is that of callers without a name.
+_PEERS = (b"", *(b"peer %d" % number for number in range(7)))
+_NAMESPACES = tuple(sorted(map(namespace_id, _PEERS)))
 _RECORD = CompletionRecord(response=b"y" * 24)
 _PAYLOAD = b"x" * 16
 _OPENINGS = 3
@@ -45,7 +47,8 @@ _ENDING = 100_000
 # The keys of the bulk, spread over their namespace.
 _ROWS = """
 WITH RECURSIVE rows(row) AS (SELECT 0 UNION ALL SELECT row + 1 FROM rows WHERE row < :last)
-INSERT INTO rifl_call SELECT :client, CAST(printf('%032x', row * 40503) AS BLOB), :payload, :method,
+INSERT INTO rifl_call SELECT :client,
+    CAST(printf('%015x%017x', row * :step, row * 40503) AS BLOB), :payload, :method,
     CASE WHEN row < :ending THEN :lived + 60 ELSE :lived + :retention END, :record, :lived, :number
 FROM rows
 """
@@ -78,6 +81,7 @@ def fill(path: Path, keys: int) -> None:
             values = {"client": client_id, "last": each - 1, "payload": _PAYLOAD, "method": METHOD}
             values |= {"lived": meta["lived_s"], "retention": _RETENTION_S, "record": record}
             values |= {"ending": _ENDING // len(_NAMESPACES), "number": meta["commits"]}
+            values["step"] = (1 << 60) // each
             connection.execute(_ROWS, values)
             counts = (client_id, each, each * (32 + len(record)), meta["commits"])
             connection.execute("INSERT INTO rifl_keys VALUES (?, ?, ?, ?)", counts)

@@ -71,6 +71,7 @@ class EmbeddedStore:
         self._changes: OneByOne[None] = OneByOne()
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
+        self._may_have: Callable[[int, bytes], bool] = lambda *_: True
         self._table: ClientTable
         self._clock: Callable[[], float]
         self._draining = False
@@ -99,6 +100,7 @@ class EmbeddedStore:
             note_released=self._has_rows,
             attempts=self._attempt_class,
             look_up=self._look_up,
+            may_have=self._may_have,
         )
         self._clock = clock
         self._live_on(0.0)

@@ -20,6 +20,7 @@ from lease_server import LeaseAuthority
 from rifl._stores import Settlement, StoreCorrupt, open_store, settle_unknown
 from rifl._stores.opening import open_inspection
 from rifl.core._serving.bounds import Bounds, KeyBounds
+from rifl.core._serving.later import Later
 from rifl.core._serving.namespace import namespace_id
 from rifl.core._serving.policy import Kind, MethodPolicies, MethodPolicy
 from rifl.core._serving.verdict import Verdict
@@ -86,11 +87,11 @@ class Keys:
 
     def claim(self, key: bytes, policy: MethodPolicy = PLAIN, **more: Any) -> Any:
         """Decide about a call of the peer."""
-        return self.store.claim(keyed(PEER, key, **more), policy).wait()
+        return decided(self.store.claim(keyed(PEER, key, **more), policy))
 
     def begin(self, key: bytes, policy: MethodPolicy = PLAIN, client: int = PEER) -> Any:
         """Claim a new call, and start it."""
-        decision = self.store.claim(keyed(client, key), policy).wait()
+        decision = decided(self.store.claim(keyed(client, key), policy))
         assert decision.verdict is Verdict.NEW
         if (started := self.store.start(decision.attempt)) is not None:
             started.wait()
@@ -146,13 +147,36 @@ def keys(tmp_path: Path) -> Iterator[Keys]:
     made.store.close()
 
 
-class Held:
-    """Look-ups wait on the disk, before or after they have read, until they are let go on."""
+def decided(reply: Any) -> Any:
+    """The decision, once it is there."""
+    return reply.wait() if isinstance(reply, Later) else reply
 
-    def __init__(self, keys: Keys, monkeypatch: pytest.MonkeyPatch, *, read: bool = False) -> None:
+
+def look_all_up(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have no key known to be new without a look-up."""
+    add = keys.store._known_keys.add
+    monkeypatch.setattr(keys.store._table, "_may_have", lambda *key: add(*key) or True)
+
+
+class Held:
+    """Look-ups wait on the disk, before or after they have read, until they are let go on.
+
+    With ``all_keys`` none is known to be new without one.
+    """
+
+    def __init__(
+        self,
+        keys: Keys,
+        monkeypatch: pytest.MonkeyPatch,
+        *,
+        read: bool = False,
+        all_keys: bool = True,
+    ) -> None:
         self.reached, self.go_on = threading.Event(), threading.Event()
         self.count = 0
         look_up = keys.store._databases.look_up
+        if all_keys:
+            look_all_up(keys, monkeypatch)
 
         def held(*arguments: Any) -> Any:
             found = look_up(*arguments) if read else None
@@ -165,7 +189,7 @@ class Held:
 
 
 def test_what_is_recorded_is_not_in_memory(keys: Keys) -> None:
-    """Nothing is kept of a keyed call that has ended, nor read when the store opens (§6)."""
+    """Nothing is kept of a keyed call that has ended, but in a filter (§6)."""
     session = keys.authority.open_session("s").client_id
     for client in (PEER, session, keys.authority.grant().client_id):
         for at in range(20):
@@ -480,6 +504,7 @@ def test_a_look_up_that_fails_runs_nothing(
     keys: Keys, monkeypatch: pytest.MonkeyPatch, batched: bool
 ) -> None:
     """The store cannot be read: the call is refused, and is decided when it can (§6)."""
+    look_all_up(keys, monkeypatch)
     keys.complete(b"k")
     [database, _] = keys.store._databases
     with monkeypatch.context() as broken:
@@ -573,7 +598,7 @@ def test_a_sweep_takes_more_than_a_commit(keys: Keys) -> None:
     """Retentions of many keys end in one sweep, in several commits (DESIGN §3)."""
     for start in range(0, 2500, 500):
         calls = [keyed(PEER, b"%d" % at) for at in range(start, start + 500)]
-        attempts = [each.attempt for each in keys.store.claim_all(calls, IDEMPOTENT).wait()]
+        attempts = [each.attempt for each in decided(keys.store.claim_all(calls, IDEMPOTENT))]
         keys.store.finish_all(attempts, [FIRST] * 500).wait()
     keys.sweep(RETENTION_S)
     assert keys.counts()["main.db"] == {}
@@ -638,7 +663,7 @@ def test_a_client_that_ends_while_its_key_is_looked_up_is_refused(
     keys.complete(b"k", client=session)
     held = Held(keys, monkeypatch)
     with ThreadPoolExecutor(1) as pool:
-        claim = pool.submit(lambda: keys.store.claim(keyed(session, b"n"), PLAIN).wait())
+        claim = pool.submit(lambda: decided(keys.store.claim(keyed(session, b"n"), PLAIN)))
         assert held.reached.wait(DEADLINE_S)
         keys.store.clients_ended([keys.authority.close_session("s")])
         held.go_on.set()
@@ -658,6 +683,125 @@ def test_the_bounds_are_those_of_the_disk(tmp_path: Path) -> None:
         assert dedup._store._table._key_bounds.max_keys == bounds.max_keys  # type: ignore[attr-defined]
     with rifl.Deduplicator("memory:") as dedup:
         assert dedup._engine.bounds.max_keys is None
+
+
+def looked_up(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The keys that are looked up from now on."""
+    found: list[bytes] = []
+    look_up = keys.store._databases.look_up
+    noted = lambda calls: (found.extend(call.key for call in calls), look_up(calls))[1]  # noqa: E731
+    monkeypatch.setattr(keys.store._databases, "look_up", noted)
+    return found
+
+
+@pytest.mark.parametrize("opening", [1_000, 0])
+def test_a_key_that_no_file_has_is_not_looked_up(
+    keys: Keys, monkeypatch: pytest.MonkeyPatch, opening: int
+) -> None:
+    """Whichever way a key came into a file, it is looked up; and others are not (§6)."""
+    for at in range(600):
+        keys.complete(b"%d" % at, IDEMPOTENT)
+    keys.complete(b"elsewhere", keys.elsewhere)
+    keys.begin(b"lost")
+    monkeypatch.setattr("rifl._stores.sqlite.store.AT_OPENING", opening)
+    keys.crash()
+    keys.sweep(1)
+    keys.complete(b"the client's first one")
+    sought = looked_up(keys, monkeypatch)
+    keys.complete(b"new")
+    keys.complete(b"new elsewhere", keys.elsewhere)
+    keys.complete(b"new and atomic", ATOMIC)
+    running = keys.begin(b"running")
+    assert not sought
+    there = [*(b"%d" % at for at in range(600)), b"new", b"new and atomic"]
+    assert {keys.claim(key).verdict for key in there} == {Verdict.COMPLETED}
+    for key in (b"elsewhere", b"new elsewhere"):
+        assert keys.claim(key, keys.elsewhere).record == FIRST
+    assert keys.claim(b"lost").record.reason == "OUTCOME_UNKNOWN"
+    assert len(sought) == len(there) + 3
+    assert keys.claim(b"running").attempt is running
+    keys.store.abandon(running).wait()
+    assert keys.claim(b"running").verdict is Verdict.NEW
+
+
+def test_until_all_keys_were_read_each_is_looked_up(
+    keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A filter that lacks keys says of none that it is new; what comes meanwhile is in it (§6)."""
+    for at in range(600):
+        keys.complete(b"%03d" % at, IDEMPOTENT)
+    monkeypatch.setattr("rifl._stores.sqlite.store.AT_OPENING", 1)
+    keys.crash()
+    known, first = keys.store._known_keys, keys.begin(b"000 in front of all", IDEMPOTENT)
+    keys.store.finish(first, FIRST).wait()
+    running = keys.begin(b"000 and runs", IDEMPOTENT)
+    sought = looked_up(keys, monkeypatch)
+    assert keys.claim(b"599").record == FIRST
+    keys.store.abandon(keys.claim(b"a new one", IDEMPOTENT).attempt)
+    assert sought == [b"599", b"a new one"]
+    known.read(0, 100_000)
+    keys.store.abandon(keys.claim(b"another", IDEMPOTENT).attempt)
+    assert len(sought) == 2
+    keys.store.finish(running, OTHER).wait()
+    assert keys.claim(b"000 in front of all").record == FIRST
+    assert keys.claim(b"000 and runs").record == OTHER
+
+
+def test_a_full_filter_is_read_again(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys whose retention ended are no longer in it; those that run are (§6)."""
+    known = keys.store._known_keys
+    keys.complete(b"old")
+    keys.sweep(RETENTION_S + 2)
+    keys.complete(b"kept")
+    running = keys.begin(b"running", IDEMPOTENT)
+    before = known._filter
+    before._most = 0
+    keys.store.expire_keys()
+    assert known._filter is not before
+    assert not known._filter.full
+    sought = looked_up(keys, monkeypatch)
+    keys.complete(b"old")
+    assert not sought
+    keys.store.finish(running, OTHER).wait()
+    assert keys.claim(b"kept").record == FIRST
+    assert keys.claim(b"running").record == OTHER
+
+
+@pytest.mark.parametrize("kind", ["idempotent", "atomic", "elsewhere", "batch"])
+def test_bytes_are_counted_in_memory_until_a_look_up_counts_them(tmp_path: Path, kind: str) -> None:
+    """A client that is far from its bounds is not looked up; they hold all the same (DESIGN §9)."""
+    keys = Keys(tmp_path, max_bytes=35_000)
+    for at in range(4):
+        if kind == "batch":
+            [reply] = decided(keys.store.claim_all([keyed(PEER, b"%d" % at)], IDEMPOTENT))
+            keys.store.finish_all([reply.attempt], [LARGE]).wait()
+        else:
+            policies = {"idempotent": IDEMPOTENT, "atomic": ATOMIC, "elsewhere": keys.elsewhere}
+            keys.complete(b"%d" % at, policies[kind], LARGE)
+    with pytest.raises(WindowExceeded, match="4 keys with 40"):
+        keys.claim(b"4")
+    keys.sweep(RETENTION_S + 2)
+    assert keys.claim(b"4").verdict is Verdict.NEW
+    keys.store.close()
+
+
+def test_no_count_in_memory_is_too_low(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is recorded between a look-up's reading and its claim counts as well (DESIGN §9)."""
+    keys.complete(b"first", IDEMPOTENT)
+    keys.store.abandon(keys.begin(b"again", IDEMPOTENT))
+    held = Held(keys, monkeypatch, read=True, all_keys=False)
+    with ThreadPoolExecutor(1) as pool:
+        claim = pool.submit(keys.claim, b"again", IDEMPOTENT)
+        assert held.reached.wait(DEADLINE_S)
+        keys.complete(b"second", IDEMPOTENT)
+        held.go_on.set()
+        assert claim.result(DEADLINE_S).verdict is Verdict.NEW
+    entry = keys.store._table.get(PEER)
+    with sqlite3.connect(keys.path) as connection:
+        [stored] = connection.execute("SELECT keys, bytes FROM rifl_keys").fetchall()
+    connection.close()
+    counted = zip(entry.kept_keys, entry.recorded, strict=True)
+    assert tuple(map(sum, counted)) == stored
 
 
 def test_a_large_file_opens_without_its_calls(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 - ``store``: decisions in memory, records on disk; ``attempt``: a call.
 - ``recovery``: what earlier incarnations left.
-- ``key_lookup``: keys that are looked up in the files.
+- ``key_lookup``: keys that are looked up in the files; ``known_keys``: which are not.
 - ``databases``: the store's file and those that methods name; ``database``: one of these;
   ``schema``, ``statements``: its tables and what is written.
 - ``journal``: group commit of ``journal_entries``, and whose turn it is; ``journal_writer``: one

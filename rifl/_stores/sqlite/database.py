@@ -48,6 +48,12 @@ _LOOK_UP = RepeatedStatement(
     "FROM wanted "
     "LEFT JOIN rifl_call USING (client_id, identity) LEFT JOIN rifl_keys USING (client_id)",
 )
+# One step for many keys: see ``statements``.
+_KEYS_AFTER = (
+    "SELECT client_id, group_concat(hex(identity), ' ') FROM "
+    "(SELECT client_id, identity FROM rifl_call WHERE (client_id, identity) > (?, ?) "
+    "AND identity >= x'' ORDER BY client_id, identity LIMIT ?) GROUP BY client_id"
+)
 _NEXT_UNTIL = "SELECT min(until_s) FROM rifl_call WHERE until_s > 0"
 # Peers' namespaces that hold no key: no lease of theirs ends, so they go here.
 _DROP_NAMESPACES = (
@@ -251,6 +257,16 @@ class Database:
         """Return how many keys each client has; raises ``sqlite3.Error``."""
         with self._reader_lock:
             return dict(self._reader.execute("SELECT client_id, keys FROM rifl_keys"))
+
+    def keys_after(self, after: tuple[int, bytes], limit: int) -> list[tuple[int, bytes]]:
+        """Return so many keys, with their clients, after one of them; raises ``sqlite3.Error``."""
+        with self._reader_lock:
+            found = self._reader.execute(_KEYS_AFTER, (*after, limit)).fetchall()
+        return [
+            (client_id, bytes.fromhex(text))
+            for client_id, texts in found
+            for text in texts.split(" ")
+        ]
 
     def next_until_s(self) -> float | None:
         """Return when the next retention ends, None if none does; raises ``sqlite3.Error``."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import TypeVar
 
 from rifl._stores.codec import RecordCodec
 from rifl._stores.sqlite.address import enforces_keys, path_of
@@ -15,6 +17,8 @@ from rifl.core._serving.policy import MethodPolicy
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import StoreUnavailable
 from rifl.core._shared.record import CompletionRecord
+
+_Found = TypeVar("_Found")
 
 
 class Databases:
@@ -83,13 +87,23 @@ class Databases:
         """
         found: list[LookedUp] = []
         for database in self:
-            try:
-                some = database.look_up(calls)
-            except sqlite3.Error as error:
-                database.journal.stop_for(error)
-                raise StoreUnavailable(f"keys cannot be looked up: {error}") from error
+            some = self._read_from(database, partial(database.look_up, calls))
             found = [_both(*pair) for pair in zip(found, some, strict=True)] if found else some
         return found
+
+    def keys_after(
+        self, name: str, after: tuple[int, bytes], limit: int
+    ) -> list[tuple[int, bytes]]:
+        """Return so many keys of a file after one of them; raises as ``look_up``."""
+        database = self.by_name[name]
+        return self._read_from(database, partial(database.keys_after, after, limit))
+
+    def _read_from(self, database: Database, read: Callable[[], _Found]) -> _Found:
+        try:
+            return read()
+        except sqlite3.Error as error:
+            database.journal.stop_for(error)
+            raise StoreUnavailable(f"keys cannot be looked up: {error}") from error
 
     def look(self) -> None:
         """Check the files that see no commits."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import threading
 import time
@@ -28,6 +29,7 @@ from rifl._stores.sqlite.journal_entries import (
     record_pending,
 )
 from rifl._stores.sqlite.key_lookup import BesideLookup, KeyLookup, LookupsBeside, MergedLookups
+from rifl._stores.sqlite.known_keys import AT_OPENING, KnownKeys
 from rifl._stores.sqlite.lease_storage import SqliteLeaseStorage
 from rifl._stores.sqlite.medium import FILES, Medium
 from rifl._stores.sqlite.record_row import MovedRows, RecordRow
@@ -219,6 +221,8 @@ class SqliteStore(EmbeddedStore):
         self._any_idempotent = False
         # Keys that have a record, as the last sweep counted them.
         self._kept_keys = 0
+        self._known_keys = KnownKeys(self._databases, self._lock, lambda: self._table.running())
+        self._may_have = self._known_keys.add
         self.in_background = medium.in_background
         self._lookups = LookupsBeside(self.look_up, medium.in_background)
         self.free_bytes = medium.free_bytes(self._main.path)
@@ -267,6 +271,8 @@ class SqliteStore(EmbeddedStore):
         self._databases.start(
             self._health, None if self.observer is None else self.observer.committed
         )
+        with contextlib.suppress(StoreUnavailable):
+            self._known_keys.read(self._kept_keys, AT_OPENING)
 
     def start(self, attempt: Attempt) -> Pending | None:
         """Make a plain call's intent durable; register a session where need be.
@@ -315,6 +321,7 @@ class SqliteStore(EmbeddedStore):
         database = self._databases.of(attempt)
         attempt.owed = True
         kept, data = self._codec.of_a_run(record, call)
+        attempt.size = len(data)
         until_s = None if call.key is None else self._until_s(attempt)
         row = (call.client_id, call.identity, call.fingerprint, call.method, until_s, data)
         if kept.outcome is _UNKNOWN:
@@ -400,6 +407,7 @@ class SqliteStore(EmbeddedStore):
             attempt.owed = True
             until_s = None if call.key is None else self._until_s(attempt)
             stands, data = of_a_run(record, call)
+            attempt.size = len(data)
             kept.append(stands)
             rows.append(
                 (call.client_id, call.identity, call.fingerprint, call.method, until_s, data)
@@ -587,6 +595,7 @@ class SqliteStore(EmbeddedStore):
         self._check_file(attempt, database)
         data = self._codec.to_bytes(record, call)
         attempt.stored = data
+        attempt.size = len(data)
         until_s = None if call.key is None else self._until_s(attempt)
         row = (call.client_id, call.identity, call.fingerprint, call.method, until_s, data)
         return RecordRow(database.path, guard.opening, guard.number(), client, row)
@@ -679,6 +688,7 @@ class SqliteStore(EmbeddedStore):
         try:
             clients = self._removals.expire(lived_s)
             kept = self._databases.keys()
+            self._known_keys.read(kept.total())
         except (StoreUnavailable, sqlite3.Error):
             # It is said elsewhere; the next sweep comes back to it.
             return

@@ -6,7 +6,8 @@
 - ``streams``, ``batching``: calls with a stream on one side, and many calls in one
 - ``client_table``: steps 2 to 5, one ``decision`` with its ``verdict``; ``client_entry`` is one
   client and its attempts, ``idle_clients`` those that do nothing
-- ``result_tracker``, ``keyed_tracker``: the calls of one client, by seq and by key
+- ``result_tracker``, ``keyed_tracker``: the calls of one client, by seq and by key; ``key_filter``:
+  which keys a store can have
 - ``policy``, ``bounds``: what the user declares; ``unclaimed``: what runs before a decision
 - ``room``: how many handlers run at once, and who is next; ``unheard``: which are cancelled
 - ``leases``, ``namespace``: who is known; ``sendable``: which answers can be sent

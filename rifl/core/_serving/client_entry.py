@@ -39,7 +39,9 @@ class Attempt:
     for others in a transaction that they share: for its turn, or for the commit. ``committing``:
     what it did may be committed from now on. ``duplicates``: how many arrivals wait for it here.
     ``task``: what runs its coroutine, while that may be cancelled; ``unheard``: a shell's, once its
-    own caller has left. ``sought``: its key is being looked up, so that it is not decided yet.
+    own caller has left. ``sought``: its key is being looked up, so that it is not decided yet;
+    ``recorded_before``: what its client had recorded when that began. ``size``: bytes of its record
+    in the store that finds keys.
 
     A store may have attempts of its own class (see ``ClientTable``).
     """
@@ -58,6 +60,8 @@ class Attempt:
     task: Any = None
     unheard: Any = None
     sought = False
+    size = 0
+    recorded_before = (0, 0)
     unclaimed = False
     beside = False
     doubt = ""
@@ -77,16 +81,20 @@ class ClientEntry:
     ``registered`` holds the databases in which its row is known to be durable.
     ``token`` is the capability that was last verified. ``keyed_only``: it is a named
     session's. ``recovered``: an earlier incarnation of the server knew it, too. ``ran``:
-    the identities of calls that ran and are new again, None where any may have.
+    the identities of calls that ran and are new again, None where any may have. Where the store
+    finds keys, ``recorded`` counts those of this entry, and their bytes; with ``kept_keys``, once
+    that is known, it is at least what the store has.
     """
 
     __slots__ = (
         "client_id",
         "dropped",
+        "kept_keys",
         "keyed",
         "keyed_only",
         "looked_at",
         "ran",
+        "recorded",
         "recovered",
         "registered",
         "running",
@@ -105,6 +113,8 @@ class ClientEntry:
         self.token = b""
         self.keyed_only = False
         self.recovered = False
+        self.recorded = (0, 0)
+        self.kept_keys: tuple[int, int] | None = None
         self.ran: frozenset[int | bytes] | None = _NONE
         self.dropped = False
         # First incomplete when the client was last looked at: is it idle?

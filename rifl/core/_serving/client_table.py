@@ -149,7 +149,8 @@ class ClientTable:
        while a call of it runs, while it has keyed calls, calls that ran and are new again,
        or rows to delete.
     5. Where the store finds keys, no completed keyed call is here. A key is claimed before it
-       is looked up, so two calls of one key are never looked up, or new, at once.
+       is looked up, so two calls of one key are never looked up, or new, at once. It is not
+       looked up if the store cannot have it, and its client is far from its bounds.
 
     Not thread-safe: the caller makes each method atomic. No I/O, no clock.
     """
@@ -163,10 +164,12 @@ class ClientTable:
         note_released: bool = False,
         attempts: type[Attempt] = Attempt,
         look_up: Callable[[Attempt, Call, MethodPolicy], Later] | None = None,
+        may_have: Callable[[int, bytes], bool] = lambda *_: True,
     ) -> None:
         """``look_up``: for a store that finds keys by itself. It is given the attempt that claimed
         a key, and the arriving call, which may be another one than the attempt's; its result is
-        what ``decide`` would return, by ``claim_sought`` for the attempt's own.
+        what ``decide`` would return, by ``claim_sought`` for the attempt's own. ``may_have``: for
+        the same store. It is told each key that is claimed, and says whether one may have a record.
 
         ``attempts``: the class of those that are begun; made without its ``__init__``.
 
@@ -185,6 +188,7 @@ class ClientTable:
         self._to_look_at: list[int] = []
         self._attempt_class = attempts
         self._look_up = look_up
+        self._may_have = may_have
         # Set while new calls are refused: draining, or the store is not writable.
         self.refusing: RiflError | None = None
 
@@ -291,6 +295,7 @@ class ClientTable:
                 and self._look_up is not None
                 and call.key is not None
                 and (entry is not None or alive or is_namespace(client_id))
+                and not self._is_new(entry, call.key, client_id)
             ):
                 known = self._seek(entry, call, policy)
             if known is not None:
@@ -318,9 +323,11 @@ class ClientTable:
         ``kept``: keys of its client with a record, and their bytes. Raises as ``decide``; the
         attempt is then to be settled.
         """
-        call = attempt.call
+        call, entry = attempt.call, attempt.entry
         alive = self._leases.renew(call.client_id, now)
-        self._begin(attempt.entry, call, alive=alive, kept=kept)
+        keys, size = attempt.recorded_before
+        entry.kept_keys = kept[0] - keys, kept[1] - size
+        self._begin(entry, call, alive=alive, kept=kept)
         attempt.sought = False
         return Decision(_NEW, attempt)
 
@@ -372,6 +379,9 @@ class ClientTable:
         elif record is None or self._look_up is not None:
             if entry.keyed is not None:
                 entry.keyed.abandon(call.key)
+            if record is not None:
+                keys, size = entry.recorded
+                entry.recorded = keys + 1, size + len(call.key) + (attempt.size or record.size)
             self._leave_namespace(entry)
         elif entry.keyed is not None:
             kept: Kept = (call.fingerprint, record if keep else None, 0)
@@ -503,8 +513,17 @@ class ClientTable:
         entry.token = call.token
         attempt: Attempt = _new(self._attempt_class)
         attempt.entry, attempt.call, attempt.policy, attempt.sought = entry, call, policy, True
+        attempt.recorded_before = entry.recorded
         entry.running[call.identity] = attempt
         return Decision(Verdict.IN_PROGRESS, attempt, None, False)
+
+    def _is_new(self, entry: ClientEntry | None, key: bytes, client_id: int) -> bool:
+        """Whether a key that does not run is known to be new, and its client to have room."""
+        # Asked first: it is told, too.
+        if self._may_have(client_id, key) or entry is None or entry.kept_keys is None:
+            return False
+        (keys, size), (more, bytes_more) = entry.kept_keys, entry.recorded
+        return self._keyed(entry).has_room((keys + more, size + bytes_more))
 
     def _begin(
         self, entry: ClientEntry | None, call: Call, *, alive: bool, kept: tuple[int, int] = (0, 0)

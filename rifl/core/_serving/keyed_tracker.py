@@ -52,6 +52,11 @@ class KeyedTracker:
         self._bytes += len(key)
         return Verdict.NEW
 
+    def has_room(self, others: tuple[int, int]) -> bool:
+        """Whether less than half of both bounds is used: then ``others`` may be estimated."""
+        keys, size = len(self._calls) + others[0], self._bytes + others[1]
+        return 2 * keys < self._max_keys and 2 * size < self._max_bytes
+
     def peek(self, key: bytes) -> Verdict:
         """Tell what ``begin`` would decide, changing nothing."""
         state = self._calls.get(key)
