@@ -101,8 +101,7 @@ class Membership:
         return MemberTerm(self._name, self.who, self._says, self._streams, term_s)
 
     def _renew(self) -> None:
-        pause_s = self._term_s / _RENEWALS
-        while not self._closing.wait(pause_s * (1 - _JITTER * self.dice())):
+        while not self._closing.wait((pause_s := self._pause_s()) * (1 - _JITTER * self.dice())):
             if self._run_is_over():
                 with suppress(LogError):
                     self._leave()
@@ -120,6 +119,9 @@ class Membership:
             except LogError:
                 # Where it lasts, others take over; this one learns of it by its fences.
                 continue
+
+    def _pause_s(self) -> float:
+        return self._place.engine.limits.kept_s(self._term_s) / _RENEWALS
 
     def _say(self) -> None:
         """Say that this process is there, for all of its memberships."""

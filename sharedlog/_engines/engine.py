@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from sharedlog._core.commit import Commit
@@ -13,12 +14,18 @@ class Limits(NamedTuple):
     """What one commit may hold; more is ``InvalidRequest``, and nothing is written.
 
     ``entries``: how many; ``append_bytes``: of their bodies and tags together;
-    ``operations``: conditions and puts together.
+    ``operations``: conditions and puts together. ``whole_terms``: seconds of a key's term are
+    rounded up.
     """
 
     entries: int
     append_bytes: int
     operations: int
+    whole_terms: bool = False
+
+    def kept_s(self, term_s: float) -> float:
+        """Return for how long a key with a term is kept."""
+        return float(math.ceil(term_s)) if self.whole_terms else term_s
 
 
 class Engine(Protocol):

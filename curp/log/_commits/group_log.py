@@ -80,7 +80,7 @@ class GroupLog:
         self._engine = engine
         self._lease = LeadershipLease(engine, clock)
         self._snapshots = Snapshots(engine)
-        entries, append_bytes, _ = engine.limits
+        entries, append_bytes = engine.limits.entries, engine.limits.append_bytes
         entries = min(entries, checks.MAX_APPEND_ENTRIES)
         self.limits = EngineLimits(
             entries,

@@ -86,7 +86,10 @@ class EtcdEngine:
         self._watch = Watch(self._log.client, self._log.keys.head)
         self._quiet: _Quiet | None = None
         self.limits = Limits(
-            _MOST_ENTRIES, address.max_request_bytes - _ROOM_BYTES, _MOST_OPERATIONS
+            _MOST_ENTRIES,
+            address.max_request_bytes - _ROOM_BYTES,
+            _MOST_OPERATIONS,
+            whole_terms=True,
         )
         belongs_here(self)
 
