@@ -16,7 +16,7 @@ import rifl.aio
 from tests.helpers.raw import RawClient
 from tests.helpers.servers import generic, serve
 
-INSERT = "INSERT INTO effects VALUES ('x')"
+INSERT = "INSERT INTO asyncpg_effects VALUES ('x')"
 METHOD = "/t.S/Act"
 WAYS = ["connection", "pool", "session", "core"]
 
@@ -25,8 +25,10 @@ WAYS = ["connection", "pool", "session", "core"]
 def effects(shared_server):
     """A table of effects; how many are committed."""
     with shared_server.connect(autocommit=True) as connection:
-        connection.execute("DROP TABLE IF EXISTS effects; CREATE TABLE effects (what text)")
-        yield lambda: connection.execute("SELECT count(*) FROM effects").fetchone()[0]
+        connection.execute(
+            "DROP TABLE IF EXISTS asyncpg_effects; CREATE TABLE asyncpg_effects (what text)"
+        )
+        yield lambda: connection.execute("SELECT count(*) FROM asyncpg_effects").fetchone()[0]
 
 
 @contextlib.asynccontextmanager
