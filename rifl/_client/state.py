@@ -473,7 +473,8 @@ class ClientState:
             if self.router is not None:
                 # Keys are of one store for as long as a session lives, and a path has a leader.
                 takes_turns = self.settings.session_name is None and not reply.path
-                self.router.granted(grant.store if takes_turns else 0, self.jitter())
+                store = grant.store if takes_turns else 0
+                self.router.granted(store, self.jitter() if store else 0.0)
             woken = self._lease_is_back(lease)
         _log.info("client_id_granted", client_id=grant.client_id, term_s=grant.term_s)
         self.wake(woken)
