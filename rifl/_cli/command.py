@@ -233,7 +233,7 @@ def _end_session(store: Inspection, arguments: argparse.Namespace) -> None:
 
 def _candidates(text: str) -> int | list[RpcId]:
     try:
-        return candidates(text.strip())
+        return candidates(text.lstrip())
     except ValueError as error:
         raise CommandRefused(str(error), ExitCode.USAGE) from error
 
@@ -243,7 +243,7 @@ def _find(store: Inspection, found: list[RpcId], text: str) -> RpcId:
     if not kept:
         raise CommandRefused(f"nothing is kept of {text}", ExitCode.NOT_FOUND)
     if len(kept) > 1:
-        keys = [f"{each.client_id}/0x{each.key.hex()}" for each in kept if each.key is not None]
+        keys = [str(each) for each in kept if each.key is not None]
         raise CommandRefused(
             f"{text} may be several; a key is named by {' or '.join(keys)}", ExitCode.USAGE
         )

@@ -1,6 +1,8 @@
-"""Identities as people type them: ``12``, ``12/7``, ``12/6f7264``, ``12/0x31``, ``-5/order-7``."""
+"""Identities as people type them: ``12``, ``12/7``, ``12/0x31``, ``-5/order-7``."""
 
 from __future__ import annotations
+
+from unicodedata import is_normalized
 
 from rifl.core._shared.identity import MAX_SEQ, RpcId, is_key
 
@@ -8,8 +10,8 @@ from rifl.core._shared.identity import MAX_SEQ, RpcId, is_key
 def candidates(text: str) -> int | list[RpcId]:
     """Return the client id, or the calls, that a text may mean: a seq first.
 
-    A key is meant in hexadecimal, as ids are shown, or as the text that it is. Ids below
-    zero are those of namespaces, which take keys only.
+    A key is meant as text, or after ``0x`` in hexadecimal. Ids below zero are those of
+    namespaces, which take keys only.
 
     Raises ``ValueError``, with a message for people, for a text that means none.
     """
@@ -24,12 +26,11 @@ def candidates(text: str) -> int | list[RpcId]:
     if _is_number(call) and not namespace:
         found.append(RpcId(client_id, int(call)))
     try:
-        key = bytes.fromhex(call.removeprefix("0x"))
+        key = bytes.fromhex(call[2:]) if call.startswith("0x") else call.encode()
     except ValueError:
         key = b""
-    for each in (key, b"" if call.startswith("0x") else call.encode()):
-        if is_key(each):
-            found.append(RpcId(client_id, None, each))
+    if is_key(key):
+        found.append(RpcId(client_id, None, key))
     if not found:
         raise ValueError(f"{call!r} is neither a seq nor a key of 1 to 255 bytes")
     return found
@@ -43,10 +44,11 @@ def shown(rpc_id: RpcId) -> str:
         text = rpc_id.key.decode()
     except UnicodeDecodeError:
         return str(rpc_id)
-    named = f"{rpc_id.client_id}/{text}"
-    # Nor does it break a line, a table or a file of identities.
+    # It breaks no line, table or file of identities, and a terminal copies it unchanged.
     plain = text.isprintable() and not any(each.isspace() for each in text)
-    return named if plain and candidates(named) == [rpc_id] else str(rpc_id)
+    plain = plain and is_normalized("NFC", text)
+    other = text.startswith("0x") or (rpc_id.client_id >= 0 and _is_number(text))
+    return f"{rpc_id.client_id}/{text}" if plain and not other else str(rpc_id)
 
 
 def _is_number(text: str, largest: int = MAX_SEQ) -> bool:

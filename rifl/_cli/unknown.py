@@ -101,7 +101,8 @@ def _show(store: Inspection, arguments: argparse.Namespace) -> None:
 def _settle(store: Inspection, arguments: argparse.Namespace) -> None:
     texts = [*arguments.what]
     if arguments.file is not None:
-        texts += [line for line in arguments.file.read_text().split() if line]
+        lines = arguments.file.read_text(errors="surrogateescape").splitlines()
+        texts += [line.strip() for line in lines if line.strip()]
     if not texts:
         raise CommandRefused("name the calls: CLIENT_ID/SEQ or CLIENT_ID/KEY", ExitCode.USAGE)
     if arguments.not_executed:
@@ -139,7 +140,7 @@ def _settle(store: Inspection, arguments: argparse.Namespace) -> None:
 
 def _meant(text: str) -> list[RpcId]:
     try:
-        found = candidates(text.strip())
+        found = candidates(text.lstrip())
     except ValueError as error:
         raise CommandRefused(str(error), ExitCode.USAGE) from error
     if isinstance(found, int):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import grpc
 
 from rifl._client.errors import Status, undecodable
-from rifl._wire.labels import PUSHBACK_KEY, RPC_INFO, parse_outcome, read_refusal
+from rifl._wire.labels import PUSHBACK_KEY, RPC_INFO, parse_outcome, read_refusal, rpc_info
 from rifl.core._calling.answer import AttemptAnswer
 from rifl.core._shared.identity import RpcId
 
@@ -91,7 +91,7 @@ def read_answer(status: Status, rpc_id: RpcId | None = None) -> AttemptAnswer:
     if refusal is not None:
         reason, info, retry_after_s = refusal
         about = info.get(RPC_INFO)
-        if about is not None and rpc_id is not None and about != str(rpc_id):
+        if about is not None and rpc_id is not None and about != rpc_info(rpc_id):
             return AttemptAnswer(name, retry_after_s=pushback)
         if pushback is not None:
             retry_after_s = pushback

@@ -24,7 +24,7 @@ from rifl._wire.envelope import (
     item_bytes,
     parse_reply,
 )
-from rifl._wire.labels import RPC_INFO
+from rifl._wire.labels import RPC_INFO, rpc_info
 from rifl.core._calling.answer import AttemptAnswer
 from rifl.core._calling.batch_flow import BatchFlow
 from rifl.core._calling.batch_rpc import BatchAction, BatchRpc, EndedItem
@@ -392,7 +392,7 @@ def _answer(reply: ItemReply, rpc_id: RpcId) -> AttemptAnswer:
     if not record.code:
         return AttemptAnswer("OK", reply.outcome)
     code = status_code(record.code)
-    if reply.info.get(RPC_INFO, text := str(rpc_id)) != text:
+    if reply.info.get(RPC_INFO, text := rpc_info(rpc_id)) != text:
         # See ``read_answer``.
         return AttemptAnswer(code.name)
     return AttemptAnswer(code.name, reply.outcome, record.reason, reply.info, reply.retry_after_s)

@@ -19,7 +19,7 @@ from rifl._grpc.codes import STATUS_CODES
 from rifl._grpc.status import DETAILS_KEY, details_bin
 from rifl._wire.envelope import NO_INFO, ItemReply, encode_executed, encode_reply
 from rifl._wire.envelope import is_bare as is_bare_item
-from rifl._wire.labels import OUTCOME_KEY, RPC_INFO
+from rifl._wire.labels import OUTCOME_KEY, RPC_INFO, rpc_info
 from rifl.core._serving.answer import Answer, refusal_record
 from rifl.core._shared import errors
 from rifl.core._shared.call import Call
@@ -301,7 +301,7 @@ def is_bare(record: CompletionRecord, call: Call) -> bool:
 
 def _speaks_of(call: Call | None) -> dict[str, str]:
     """Return what binds a label to one identity: forwarded to another caller, it is ignored."""
-    return {} if call is None else {RPC_INFO: str(call.rpc_id)}
+    return {} if call is None else {RPC_INFO: rpc_info(call.rpc_id)}
 
 
 def _refusal_info(call: Call | None, error: RiflError) -> dict[str, str]:

@@ -11,12 +11,13 @@ from collections.abc import Iterable
 
 from _rifl_ground.refusals import Outcome
 from rifl._grpc.status import DETAILS_KEY, read_error_info, without_error_info
+from rifl.core._shared.identity import RpcId
 from rifl.core._shared.record import Metadata
 
 PREFIX = "rifl-"
 OUTCOME_KEY = "rifl-outcome"
 PUSHBACK_KEY = "grpc-retry-pushback-ms"
-# The key in an ErrorInfo's metadata of the identity that was refused, as ``RpcId`` shows it.
+# The key in an ErrorInfo's metadata of the identity that was refused: ``rpc_info``.
 RPC_INFO = "rpc"
 _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 
@@ -27,6 +28,11 @@ def parse_outcome(metadata: Iterable[tuple[str, str | bytes]] | None) -> Outcome
         if key == OUTCOME_KEY:
             return _OUTCOMES.get(value if isinstance(value, str) else "")
     return None
+
+
+def rpc_info(rpc_id: RpcId) -> str:
+    """Return the identity of a refused call: client id, slash, seq or key in hexadecimal."""
+    return f"{rpc_id.client_id}/{rpc_id.seq if rpc_id.key is None else rpc_id.key.hex()}"
 
 
 def read_refusal(

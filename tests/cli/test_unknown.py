@@ -16,6 +16,7 @@ import pytest
 
 import rifl
 from rifl._cli import ExitCode, main
+from rifl.core import RpcId
 from tests.echo import METHOD, served
 from tests.helpers.pages import page
 
@@ -27,7 +28,7 @@ import grpc
 import rifl
 from tests.echo import METHOD, served
 
-both = threading.Barrier(2)
+both = threading.Barrier(len(sys.argv) - 2)
 
 def dies(request, context):
     both.wait(20)
@@ -36,7 +37,7 @@ def dies(request, context):
 with rifl.Deduplicator(sys.argv[1], sessions_from="anyone") as dedup, served(dedup, dies) as target:
     with rifl.connect(target, session="nightly import") as channel:
         call = channel.unary_unary(METHOD)
-        for key in ("order-17", "order-18"):
+        for key in sys.argv[2:]:
             threading.Thread(
                 target=lambda key=key: call(b"x", timeout=20, metadata=[rifl.key(key)]), daemon=True
             ).start()
@@ -52,9 +53,13 @@ def _section() -> str:
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     """A store whose server was killed while two calls ran, and which was opened since."""
+    return _killed(tmp_path, *KEYS)
+
+
+def _killed(tmp_path: Path, *keys: str) -> str:
     url = f"sqlite:///{tmp_path / 'service.db'}"
     done = subprocess.run(
-        [sys.executable, "-c", _KILLED, url],
+        [sys.executable, "-c", _KILLED, url, *keys],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -157,6 +162,30 @@ def test_slips_change_nothing(url: str, capsys: Any) -> None:
     capsys.readouterr()
     assert main(["unknown", "show", url, one, "--json"]) == ExitCode.DONE
     assert json.loads(capsys.readouterr().out)["state"] == "unknown"
+
+
+def test_what_is_shown_names_no_other_call(
+    tmp_path: Path, capsys: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Digits are never taken for another key's bytes, also of a call that left nothing."""
+    url = _killed(tmp_path, "31", "0xyz")
+    shown = {key: f"0x{key.encode().hex()}" for key in ("1", "31", "0xyz")}
+    listed = _listed(url, capsys)
+    assert set(listed) == {shown["31"], shown["0xyz"]}
+    client = listed[shown["31"]]["rpc_id"].partition("/")[0]
+    assert main(["unknown", "list", url]) == ExitCode.DONE
+    table = capsys.readouterr().out
+    calls = tmp_path / "calls"
+    settle = ["unknown", "settle", url, "--who", "ann", "--why", "ledger", "--executed", "--from"]
+    for key in ("31", "0xyz"):
+        assert f"{client}/{shown[key]} " in table
+        assert f"{client}/{shown[key]} " in caplog.text
+    # As the error of the call "1" names it, whose bytes are the hexadecimal digits 31; and a
+    # line that is one key.
+    for line in (str(RpcId(int(client), None, b"1")), f"{client}/two {client}/{shown['31']}"):
+        calls.write_text(f"\n {line}\n")
+        assert main([*settle, str(calls)]) == ExitCode.NOT_FOUND
+    assert [call["state"] for call in _listed(url, capsys).values()] == ["unknown"] * 2
 
 
 def test_a_store_without_such_calls_says_so(tmp_path: Path, capsys: Any) -> None:

@@ -12,6 +12,7 @@ from rifl.core._serving.answer import refusal_record
 from rifl.core._serving.client_table import ClientTable
 from rifl.core._serving.policy import MethodPolicies
 from rifl.core._shared.errors import OutcomeUnknown
+from rifl.core._shared.identity import RpcId
 
 _log = get_logger("rifl.store")
 _LOGGED_IDENTITIES = 20
@@ -90,4 +91,6 @@ class Recovery:
 
 
 def _named(client_id: int, identity: int | bytes, method: str) -> str:
-    return f"{client_id}/{identity.hex() if isinstance(identity, bytes) else identity} {method}"
+    if isinstance(identity, bytes):
+        return f"{RpcId(client_id, None, identity)} {method}"
+    return f"{RpcId(client_id, identity)} {method}"

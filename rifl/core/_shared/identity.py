@@ -28,7 +28,8 @@ class RpcId:
     key: bytes | None = None
 
     def __str__(self) -> str:
-        tail = str(self.seq) if self.key is None else self.key.hex()
+        # 0x: without it the digits would also be the text of another key.
+        tail = str(self.seq) if self.key is None else f"0x{self.key.hex()}"
         return f"{self.client_id}/{tail}"
 
 
