@@ -7,6 +7,7 @@ import contextvars
 import time
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import grpc
@@ -127,14 +128,22 @@ class AioPath:
             if self._closed:
                 raise grpc.aio.UsageError("Channel is closed.")
             channel = self._connect(address, own=address in self._left)
-            found = (channel, AioRecords(channel, self.knowledge.leader))
+            records = AioRecords(channel, self.knowledge.leader, partial(self._lost, address))
+            found = (channel, records)
             self._witnesses[address] = found
         return found[1]
 
     def _leave(self, address: str, records: AioRecords) -> None:
         """Ask a witness on another connection from now on: this one answers nothing."""
         self._left.add(address)
-        channel, _ = self._witnesses.pop(address)
+        self._lost(address, records)
+
+    def _lost(self, address: str, records: AioRecords) -> None:
+        """As ``SyncPath._lost``."""
+        channel, found = self._witnesses.get(address, (None, None))
+        if channel is None or found is not records:
+            return
+        del self._witnesses[address]
         records.close()
         self.start(channel.close())
 

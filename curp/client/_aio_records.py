@@ -7,7 +7,7 @@ import contextvars
 import time
 import weakref
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import grpc
@@ -17,7 +17,7 @@ from _rifl_ground.log import get_logger
 from _rifl_ground.loops import tell_loop
 from curp._core.pending_records import PendingRecords, QuickDuration, UnaskedAnswer
 from curp.client._messages import RECORD_TIMEOUT_S
-from curp.client._record import SILENT_S, Record, take_together
+from curp.client._record import SILENT_S, Record, take_together, weakly
 from curp.client._stubs import record_stub, records_stub
 from curp.v1 import curp_pb2
 from rifl._grpc.codes import NO_STREAM, SENT_SINGLY
@@ -28,10 +28,19 @@ _log = get_logger("curp.client")
 class AioRecords:
     """As ``SyncRecords``: two tasks of the loop, of which one lives as long as the stream."""
 
-    def __init__(self, channel: grpc.aio.Channel, leader: QuickDuration) -> None:
-        """``leader``: how long its quick answers take."""
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        leader: QuickDuration,
+        lost: Callable[[AioRecords], None],
+    ) -> None:
+        """``leader``: how long its quick answers take.
+
+        ``lost``: called after the channel lost its connection or found none.
+        """
         self._open = records_stub(channel)
-        self._unary = _Unary(channel)
+        self._lost = lost
+        self._unary = _Unary(channel, weakly(self._channel_lost))
         self._leader = leader
         self._stream: _Stream | None = None
         self._finalizer: weakref.finalize[Any, Any] | None = None
@@ -68,6 +77,9 @@ class AioRecords:
         """End the stream; what has no verdict will have none."""
         if self._stream is not None:
             self._stream.close()
+
+    def _channel_lost(self) -> None:
+        self._lost(self)
 
 
 class _Tasks:
@@ -140,6 +152,8 @@ class _Stream:
         finally:
             call.cancel()
             self._end(code)
+        if code is grpc.StatusCode.UNAVAILABLE:
+            self._unary.lost()
 
     def _end(self, code: grpc.StatusCode) -> None:
         self.over = True
@@ -157,7 +171,9 @@ class _Stream:
 class _Unary:
     """Records one by one, if there is no stream."""
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
+    def __init__(self, channel: grpc.aio.Channel, lost: Callable[[], None]) -> None:
+        """``lost``: see ``AioRecords``."""
+        self.lost = lost
         self._record = record_stub(channel)
         self._tasks = _Tasks()
         self.instead = False
@@ -169,13 +185,15 @@ class _Unary:
 
     async def _send(self, record: Record, request: bytes) -> None:
         verdict: int | None = None
-        sent = True
+        sent, lost = True, False
         try:
             reply = await self._record(request, timeout=RECORD_TIMEOUT_S)
             verdict = reply.verdict
-        except grpc.RpcError:
-            pass
+        except grpc.RpcError as error:
+            lost = error.code() is grpc.StatusCode.UNAVAILABLE
         except (grpc.aio.UsageError, ValueError):
             # The channel is closed.
             sent = False
         record.end(verdict, sent=sent)
+        if lost:
+            self.lost()

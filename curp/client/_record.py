@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -72,6 +73,17 @@ class Record:
                 # Another thread has it.
                 return
             wake(self)
+
+
+def weakly(method: Callable[[], None]) -> Callable[[], None]:
+    """Return what calls a method while its object is there, and does not hold that."""
+    reference = weakref.WeakMethod(method)
+
+    def call() -> None:
+        if (found := reference()) is not None:
+            found()
+
+    return call
 
 
 def give_up(records: Iterable[Record]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 import weakref
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import grpc
@@ -28,9 +30,15 @@ from rifl._client.settings import DEFAULT_GROUP_PATH
 class SyncWitness:
     """A channel to one witness, and its stream of records."""
 
-    def __init__(self, channel: grpc.Channel, leader: QuickDuration, lock: OwnedLock) -> None:
+    def __init__(
+        self,
+        channel: grpc.Channel,
+        leader: QuickDuration,
+        lock: OwnedLock,
+        lost: Callable[[SyncRecords], None],
+    ) -> None:
         self.channel = channel
-        self.records = SyncRecords(channel, leader, lock)
+        self.records = SyncRecords(channel, leader, lock, lost)
 
     def close(self) -> None:
         """End the stream, and the channel."""
@@ -139,7 +147,7 @@ class SyncPath:
         try:
             witness = self._witness(address)
             if not witness.records.send(record):
-                self._leave(address, witness)
+                self._leave(address, witness.records)
         except ValueError:
             if self._closed:
                 raise
@@ -156,16 +164,27 @@ class SyncPath:
                 found = self._witnesses.get(address)
                 if found is None:
                     channel = self._connect(address, own=address in self._left)
-                    found = SyncWitness(channel, self.knowledge.leader, self._streams)
+                    lost = partial(self._lost, address)
+                    found = SyncWitness(channel, self.knowledge.leader, self._streams, lost)
                     self._witnesses[address] = found
         return found
 
-    def _leave(self, address: str, witness: SyncWitness) -> None:
+    def _leave(self, address: str, records: SyncRecords) -> None:
         """Ask a witness on another connection from now on: this one answers nothing."""
         with self._lock:
             self._left.add(address)
-            if self._witnesses.get(address) is witness:
-                del self._witnesses[address]
+        self._lost(address, records)
+
+    def _lost(self, address: str, records: SyncRecords) -> None:
+        """Close the channel to a witness: while it is open, gRPC tries to connect.
+
+        The next record opens another one.
+        """
+        with self._lock:
+            witness = self._witnesses.get(address)
+            if witness is None or witness.records is not records:
+                return
+            del self._witnesses[address]
         witness.close()
 
     def _asked(self, reply: Any) -> None:

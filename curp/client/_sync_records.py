@@ -9,6 +9,7 @@ import threading
 import time
 import weakref
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -17,7 +18,7 @@ from _rifl_ground.log import get_logger
 from _rifl_ground.owned_lock import OwnedLock
 from curp._core.pending_records import PendingRecords, QuickDuration, UnaskedAnswer
 from curp.client._messages import RECORD_TIMEOUT_S
-from curp.client._record import SILENT_S, Record, take_together
+from curp.client._record import SILENT_S, Record, take_together, weakly
 from curp.client._stubs import record_stub, records_stub, watch_stub
 from curp.v1 import curp_pb2
 from rifl._grpc.codes import NO_STREAM, SENT_SINGLY
@@ -36,10 +37,21 @@ class SyncRecords:
     each record by itself, until ``again``.
     """
 
-    def __init__(self, channel: grpc.Channel, leader: QuickDuration, lock: OwnedLock) -> None:
-        """``leader``: how long its quick answers take; ``lock``: of the path."""
+    def __init__(
+        self,
+        channel: grpc.Channel,
+        leader: QuickDuration,
+        lock: OwnedLock,
+        lost: Callable[[SyncRecords], None],
+    ) -> None:
+        """``leader``: how long its quick answers take; ``lock``: of the path.
+
+        ``lost``: called without a lock, by a thread that may block, after the channel lost its
+        connection or found none.
+        """
         self._open = records_stub(channel)
-        self._unary = _Unary(channel)
+        self._lost = lost
+        self._unary = _Unary(channel, weakly(self._channel_lost))
         self._leader = leader
         self._lock = lock
         self._stream: _Stream | None = None
@@ -71,6 +83,9 @@ class SyncRecords:
         """End the stream; what has no verdict will have none."""
         if (stream := self._stream) is not None:
             stream.close()
+
+    def _channel_lost(self) -> None:
+        self._lost(self)
 
     def _begin(self) -> _Stream:
         with self._lock:
@@ -180,6 +195,8 @@ class _Stream:
             raise
         finally:
             self._end(code)
+        if code is grpc.StatusCode.UNAVAILABLE:
+            self._unary.lost()
 
     def _answered(self, reply: curp_pb2.RecordsReply) -> None:
         verdicts = reply.verdicts
@@ -220,7 +237,9 @@ class _Stream:
 class _Unary:
     """Records one by one, if there is no stream."""
 
-    def __init__(self, channel: grpc.Channel) -> None:
+    def __init__(self, channel: grpc.Channel, lost: Callable[[], None]) -> None:
+        """``lost``: see ``SyncRecords``."""
+        self.lost = lost
         self._record = record_stub(channel)
         self._watch = watch_stub(channel)
         self._watching: Any = None
@@ -242,7 +261,15 @@ class _Unary:
         to send it.
         """
         if self.instead and (self._watching is None or self._watching.done()):
-            self._watching = self._watch(b"")
+            watching = self._watching = self._watch(b"")
+            if not watching.add_callback(lambda: self._watched(watching)):
+                self._watched(watching)
+
+    def _watched(self, watching: Any) -> None:
+        if watching.code() is grpc.StatusCode.UNAVAILABLE:
+            # Closing the channel waits for what gRPC's thread, which is this one, has to deliver.
+            with contextlib.suppress(RuntimeError):
+                threading.Thread(target=self.lost, name="curp-lost", daemon=True).start()
 
 
 def _unary_verdict(reply: Any) -> int | None:

@@ -41,11 +41,11 @@ class _Witness:
         self.open = threading.Event()
         self.open.set()
 
-    def start(self) -> str:
+    def start(self, at: str = "127.0.0.1:0") -> str:
         async def begin() -> tuple[Any, int]:
             server = grpc.aio.server(interceptors=(_Gate(self.open, streams=self._streams),))
             add_witness_service(server, self.handlers)
-            port = server.add_insecure_port("127.0.0.1:0")
+            port = server.add_insecure_port(at)
             await server.start()
             return server, port
 

@@ -288,7 +288,7 @@ class _NoStream(grpc.RpcError):
 def test_records_of_a_stream_that_ends_behind_its_channel_have_an_end_each() -> None:
     """A witness that was let go may just have said that it has no streams (DESIGN §7)."""
     channel = grpc.insecure_channel("127.0.0.1:1")
-    stream = _Stream(PendingRecords(QuickDuration()), _Unary(channel))
+    stream = _Stream(PendingRecords(QuickDuration()), _Unary(channel, lambda: None))
     closed = threading.Event()
 
     def replies(_: Any) -> Iterator[Any]:
