@@ -83,6 +83,10 @@ class Crowd:
         life.state.granted(grant(), self.loop.now)
         life.keeper.look()
 
+    def in_turn(self) -> int:
+        """Return how many clients send their calls to all servers in turn."""
+        return sum(len(each.state.in_turn) == len(self._names) for each in self.lives)
+
     def call_on(self, until: float, calls_s: float, deadline_s: float) -> None:
         """Have clients make so many calls a second in all, until a time; beside any before."""
         loop = self.loop

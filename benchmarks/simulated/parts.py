@@ -126,6 +126,8 @@ def calls(trigger: str, size: Size) -> dict[str, Any]:
     at = _CALM_S + 10.0
     ends = at + TRIGGERS[trigger](crowd, shard, size, at)
     until = ends + _AFTER_S
+    in_turn: list[int] = []
+    loop.at(_CALM_S, None, lambda: in_turn.append(crowd.in_turn()))
     loop.at(_CALM_S, None, crowd.call_on, until, size.calls_s, _DEADLINE_S)
     loop.run(until + _DEADLINE_S)
     before, during = range(int(_CALM_S), int(at)), range(int(at), int(ends))
@@ -133,6 +135,7 @@ def calls(trigger: str, size: Size) -> dict[str, Any]:
     span = range(int(at), int(until))
     return {
         "clients": size.clients,
+        "clients_in_turn": in_turn[0],
         "calls": sum(counts.begun.values()),
         "goodput_s_before": round(_mean(counts.answered, before)),
         "goodput_s": round(_mean(counts.answered, during)),

@@ -24,6 +24,7 @@ from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.client_table import ClientTable
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._serving.verdict import Verdict
+from rifl.core._shared.call import ranges_from_pairs
 from rifl.core._shared.errors import Draining, LeaseExpired, RiflError, StaleRpc, StoreUnavailable
 from rifl.core._shared.record import CompletionRecord
 
@@ -35,7 +36,6 @@ _PATIENCE_S = 5.0
 _TOKEN = bytes(TOKEN_BYTES)
 _POLICY = MethodPolicy()
 _RECORD = CompletionRecord(response=b"done")
-_RENEWED = pb.RenewReply(term_ms=int(TERM_S * 1000)).SerializeToString()
 _PLAIN = FinalStatus(grpc.StatusCode.OK)
 
 
@@ -137,14 +137,18 @@ class Shard:
         if rpc.method.endswith("/Grant"):
             self.network.reply(rpc, _PLAIN, self.grant().SerializeToString())
             return
-        client_id = pb.RenewRequest.FromString(rpc.request).client_id
+        request = pb.RenewRequest.FromString(rpc.request)
+        client_id, first = request.client_id, request.first_incomplete
         if not self.leases.renew(client_id, now):
             self.network.reply(rpc, _refused(LeaseExpired("the lease is over")), None)
             return
         if now >= self.watch_from:
             self.renewed += 1
             self.renewed_at.setdefault(client_id, now)
-        self.network.reply(rpc, _PLAIN, _RENEWED)
+        if first:
+            self.calls.acknowledge(client_id, first, ranges_from_pairs(first, request.completed))
+        renewed = pb.RenewReply(client_id=client_id, term_ms=int(TERM_S * 1000))
+        self.network.reply(rpc, _PLAIN, renewed.SerializeToString())
 
 
 class Server:
