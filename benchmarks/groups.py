@@ -51,7 +51,10 @@ _Logs = Callable[[str], str]
 
 
 @contextlib.contextmanager
-def _channel(targets: str | Sequence[str], group_path: str = "adaptive") -> Iterator[rifl.Channel]:
+def open_channel(
+    targets: str | Sequence[str], group_path: str = "adaptive"
+) -> Iterator[rifl.Channel]:
+    """Open a channel to a group that answers, and whose leader is known."""
     several = not isinstance(targets, str)
     with rifl.connect(targets, follow_leaders=several, group_path=group_path) as channel:
         # The first answer comes when a replica leads; the next call knows the leader.
@@ -80,6 +83,11 @@ def _put(channel: rifl.Channel, key: int) -> object:
 
 def _keyed(stub: Any, draw: Callable[[], int]) -> Callable[..., Any]:
     return lambda request, timeout: stub(_request(draw()), timeout=timeout)
+
+
+def keyed_call(channel: Any) -> Callable[..., Any]:
+    """Return a call of one of a thousand keys, each as often as others; it waits."""
+    return _keyed(_stub(channel, PUT), _zipf(0, 3))
 
 
 def _zipf(skew: float, seed: int) -> Callable[[], int]:
@@ -153,7 +161,10 @@ def throughput(
 
 def fast_share(logs: _Logs, seconds: float, skew: float) -> float:
     """The share of answers that took one round trip, of sixteen callers."""
-    with group(logs(f"log-zipf-{skew}"), 0) as (target, _, _), _channel(target, "fast") as channel:
+    with (
+        group(logs(f"log-zipf-{skew}"), 0) as (target, _, _),
+        open_channel(target, "fast") as channel,
+    ):
         before = statistics(channel)
         run_sync(_keyed(_stub(channel, PUT), _zipf(skew, 5)), 16, seconds)
         after = statistics(channel)
@@ -168,7 +179,7 @@ def failover(directory: Path, logs: _Logs, kills: int) -> list[float]:
     pauses = []
     with (
         GroupProcesses(directory, "benchmarks.keyed", logs("log-failover")) as running,
-        _channel(running.replicas) as channel,
+        open_channel(running.replicas) as channel,
     ):
         stub = _stub(channel, PUT)
         for number in range(kills):

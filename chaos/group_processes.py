@@ -161,6 +161,10 @@ class GroupProcesses:
         process = self._running.get(address)
         return process is not None and process.poll() is None
 
+    def pid(self, address: str) -> int:
+        """Return the id of a process that was started and not killed."""
+        return self._running[address].pid
+
     def complaints(self) -> str:
         """The last that each process said."""
         files = sorted(self._directory.glob("*.err"))
