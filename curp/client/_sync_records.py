@@ -251,7 +251,7 @@ class _Unary:
             return
         self.stay_awake()
         self._record.future(request, RECORD_TIMEOUT_S).add_done_callback(
-            lambda reply: _end_one(record, _unary_verdict(reply))
+            lambda reply: self._answered(record, reply)
         )
 
     def stay_awake(self) -> None:
@@ -262,11 +262,15 @@ class _Unary:
         """
         if self.instead and (self._watching is None or self._watching.done()):
             watching = self._watching = self._watch(b"")
-            if not watching.add_callback(lambda: self._watched(watching)):
-                self._watched(watching)
+            if not watching.add_callback(lambda: self._over(watching)):
+                self._over(watching)
 
-    def _watched(self, watching: Any) -> None:
-        if watching.code() is grpc.StatusCode.UNAVAILABLE:
+    def _answered(self, record: Record, reply: Any) -> None:
+        _end_one(record, _unary_verdict(reply))
+        self._over(reply)
+
+    def _over(self, call: Any) -> None:
+        if call.code() is grpc.StatusCode.UNAVAILABLE:
             # Closing the channel waits for what gRPC's thread, which is this one, has to deliver.
             with contextlib.suppress(RuntimeError):
                 threading.Thread(target=self.lost, name="curp-lost", daemon=True).start()
