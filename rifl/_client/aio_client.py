@@ -32,7 +32,7 @@ from rifl._client.lease_requests import (
     tried,
     unsent,
 )
-from rifl._client.own_metadata import MetadataFunction, aio_entries_for
+from rifl._client.own_metadata import INTERRUPTS, MetadataFunction, aio_entries_for
 from rifl._client.routing import LEASE_SERVICE, Router
 from rifl._client.settings import Settings
 from rifl._client.shared_renewals import share_renewals
@@ -109,13 +109,9 @@ class _ClosedChannel(grpc.aio.UsageError, ValueError):
     """The channel was closed; ``ValueError`` is what the sync one raises."""
 
 
-# What asyncio raises out of a loop's run, too, which may go on: Ctrl-C in a notebook.
-_INTERRUPTS = (KeyboardInterrupt, SystemExit)
-
-
 def interrupted(task: asyncio.Task[None]) -> bool:
     """Whether an interrupt ended a task, which others may wait for."""
-    return not task.cancelled() and isinstance(task.exception(), _INTERRUPTS)
+    return not task.cancelled() and isinstance(task.exception(), INTERRUPTS)
 
 
 class LeaseKeeper:
@@ -183,15 +179,19 @@ class LeaseKeeper:
     async def ask(self, state: ClientState, request: LeaseRequest) -> None:
         try:
             reply, status = await self._answer(state, request)
-        except (grpc.aio.UsageError, asyncio.CancelledError):
+        except (grpc.aio.UsageError, *INTERRUPTS, GeneratorExit):
             # The channel was closed.
             unsent(request)
             raise
-        except Exception as error:  # noqa: BLE001 - an interceptor's of the application
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if state.closed or task is None or task.cancelling():
+                unsent(request)
+                raise
+            # What an interceptor awaits was cancelled.
             broken(state, request, error)
-        except _INTERRUPTS:
-            unsent(request)
-            raise
+        except BaseException as error:  # noqa: BLE001 - an interceptor's of the application
+            broken(state, request, error)
         else:
             if reply is not None:
                 replied(state, request, reply)

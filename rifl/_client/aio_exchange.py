@@ -9,10 +9,11 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from rifl._client.aio_client import AioClient, interrupted
+from rifl._client.aio_client import AioClient
 from rifl._client.answers import ATTEMPT_CANCELLED, CLOSED, USAGE_CLOSED, FinalStatus
 from rifl._client.errors import CallError, Status
 from rifl._client.exchange import Exchange
+from rifl._client.own_metadata import INTERRUPTS
 from rifl.core._calling.invocation import Invocation
 from rifl.core._calling.issued_call import IssuedCall
 
@@ -55,9 +56,15 @@ class AioExchange(Exchange):
         self._attempts[number] = attempt
 
     def _attempt_over(self, attempt: asyncio.Task[None]) -> None:
-        # An interrupt of the loop's run ended it, and the loop goes on.
-        if interrupted(attempt):
+        if attempt.cancelled():
+            return
+        error = attempt.exception()
+        if isinstance(error, INTERRUPTS):
+            # An interrupt of the loop's run ended it, and the loop goes on.
             self.post(lambda: self._give_up("interrupted"))
+        elif error is not None:
+            # An interceptor's, of no ``Exception``: the caller gets it.
+            self.fail(error)
 
     def cancel_attempt(self, number: int) -> None:
         """See ``Exchange``."""

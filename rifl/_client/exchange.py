@@ -70,7 +70,8 @@ class Exchange(ABC):
         self.invocation = invocation
         self.status: Status | None = None
         self.reply: Any = None
-        self.error: Exception | None = None
+        # What the caller is raised: an interceptor of the application may raise anything.
+        self.error: Any = None
         self.flow = CallFlow(state.session, invocation, call)
         self._route = None
         if state.router is not None:
@@ -161,7 +162,7 @@ class Exchange(ABC):
         """End the call: the caller cancelled it."""
         self.post(lambda: self._give_up(CANCELLED_TEXT))
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
         """End the call with ``error``: code around the attempt raised it."""
         self.post(lambda: self._fail(error))
 
@@ -289,7 +290,7 @@ class Exchange(ABC):
         self._last = FinalStatus(grpc.StatusCode.CANCELLED, text)
         self._finish(Action.RAISE)
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: BaseException) -> None:
         with self.state.lock:
             self.flow.cancelled(self.state.now())
         self._last = FinalStatus(grpc.StatusCode.INTERNAL, repr(error))
@@ -298,7 +299,7 @@ class Exchange(ABC):
             error.rpc_id, error.key = self.rpc_id, self.invocation.key or None
         self._finish(Action.RAISE, error)
 
-    def _finish(self, action: Action, fault: Exception | None = None) -> None:
+    def _finish(self, action: Action, fault: BaseException | None = None) -> None:
         state, flow = self.state, self.flow
         state.waiting.discard(self)
         for number in flow.attempts_under_way:

@@ -15,6 +15,8 @@ from rifl._client.keys import invalid_metadata
 
 Entries: TypeAlias = Iterable[tuple[str, str | bytes]] | None
 MetadataFunction: TypeAlias = Callable[[str], Entries | Awaitable[Entries]]
+# What asyncio raises out of a loop's run, too, which may go on: Ctrl-C in a notebook.
+INTERRUPTS = (KeyboardInterrupt, SystemExit)
 
 
 def entries_for(function: MetadataFunction | None, method: str) -> Any:
@@ -27,7 +29,9 @@ def entries_for(function: MetadataFunction | None, method: str) -> Any:
         return None
     try:
         return _checked(function(method))
-    except Exception as error:
+    except INTERRUPTS:
+        raise
+    except BaseException as error:
         raise own_failure(method, error) from error
 
 
@@ -43,7 +47,9 @@ async def aio_entries_for(function: MetadataFunction | None, method: str) -> Any
         if task is None or task.cancelling():
             raise
         raise own_failure(method, error) from error
-    except Exception as error:
+    except (*INTERRUPTS, GeneratorExit):
+        raise
+    except BaseException as error:
         raise own_failure(method, error) from error
 
 

@@ -107,7 +107,7 @@ class Timers:
             if callback is not None:
                 try:
                     callback()
-                except Exception:  # noqa: BLE001 - one callback must not end the others
+                except BaseException:  # noqa: BLE001 - one callback must not end the others
                     _log.exception("timer_raised")
 
 

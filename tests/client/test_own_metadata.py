@@ -24,6 +24,10 @@ CALLERS = [("authorization", "Bearer of the caller")]
 OPENS = "drawn by: openssl rand -hex 32"
 
 
+class _NoException(BaseException):
+    """What libraries raise that ``except Exception`` may not catch."""
+
+
 class _Gate:
     """Lets in what has a token, and notes the methods; of a sync server."""
 
@@ -204,6 +208,7 @@ async def test_a_refused_request_of_the_client_is_named_with_what_helps(kind: st
     ("raised", "gives"),
     [
         (OSError("the token server is away"), TOKEN),
+        (_NoException("a library's"), TOKEN),
         (None, [("authorization",)]),
         (None, [("authorization", 7)]),
         (None, [("Not A Name", "x")]),
