@@ -219,7 +219,8 @@ class CallFuture(_SyncExchange, grpc.Call, grpc.Future):  # type: ignore[type-ar
         self._wait(timeout)
         if self._cancelled:
             raise grpc.FutureCancelledError
-        return self.error
+        error: Exception | None = self.error
+        return error
 
     def traceback(self, timeout: float | None = None) -> TracebackType | None:
         """Return a traceback of the error, None for a reply."""

@@ -1,4 +1,4 @@
-"""What is no ``Exception``, raised by the application's code around an attempt or a lease."""
+"""Exceptions that are no ``Exception``, of the application's code around an attempt or a lease."""
 
 from __future__ import annotations
 
