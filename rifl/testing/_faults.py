@@ -39,8 +39,11 @@ class Killed(Exception):
     """The end of a handler's call when its process crashes."""
 
 
-# Faults that strike some kinds of methods alone, and what strikes the others.
+# Faults that strike some kinds of methods alone, and what strikes the others. What is not
+# deduplicated has no record and asks no store.
 _KINDS: dict[Fault, tuple[frozenset[Kind], str]] = {
+    Fault.STORE_DOWN: (frozenset(Kind), ""),
+    Fault.KILL_AFTER_RECORD: (frozenset(Kind), ""),
     Fault.KILL_AFTER_EFFECT: (
         frozenset({Kind.PLAIN, Kind.IDEMPOTENT}),
         "an atomic method's effect and record are one commit: KILL_AFTER_COMMIT",
@@ -78,7 +81,10 @@ class Faults:
             return
         kinds, instead = _KINDS[fault]
         found = self.policies if method is None else [self.policies.find(method)]
-        if not any(policy is not None and policy.kind in kinds for policy in found):
+        declared = {policy.kind for policy in found if policy is not None}
+        if not declared:
+            instead = "no such method is deduplicated"
+        if declared.isdisjoint(kinds):
             raise ValueError(f"{fault.name} can never strike here: {instead}")
 
     def struck(self, fault: Fault | str) -> int:

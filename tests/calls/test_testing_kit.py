@@ -163,6 +163,12 @@ def test_a_fault_that_can_never_strike_is_refused(tmp_path: Path) -> None:
         service.faults.arm(Fault.KILL_AFTER_COMMIT)
         with pytest.raises(ValueError, match="never"):
             service.faults.arm("kill-after-commit", method="/t.Other/M")
+    for methods, method in (({BUMP: None}, BUMP), ({"*": None}, None)):
+        with testing.serve(Counter().add, methods=methods) as service:
+            for fault in (Fault.STORE_DOWN, *(each for each in Fault if "KILL" in each.name)):
+                with pytest.raises(ValueError, match=f"{fault.name} .* deduplicated$"):
+                    service.faults.arm(fault, method=method)
+            service.faults.arm(Fault.DROP_ANSWER, method=method)
     with testing.serve(add, url=url, methods={"*": "atomic"}) as service:
         with pytest.raises(ValueError, match="KILL_AFTER_COMMIT"):
             service.faults.arm(Fault.KILL_AFTER_EFFECT)
