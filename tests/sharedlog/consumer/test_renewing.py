@@ -135,26 +135,6 @@ def test_a_process_with_a_long_lease_moves_holds_as_soon_as_any(tmp_path, monkey
     assert waited_s() <= 0.1
 
 
-def test_a_round_after_a_wait_reads_no_log_that_has_not_moved(tmp_path, monkeypatch):
-    """What the wait has seen the end of holds nothing new; what comes later is read (§14)."""
-    world = World(tmp_path, lease=timedelta(minutes=5))
-    consumer, reads = world.consumer(), []
-    engine = consumer._log._place.engine
-    read = engine.read
-    monkeypatch.setattr(engine, "read", lambda *asked: (reads.append(asked), read(*asked))[1])
-    with consumer._member(FakeClock()) as work:
-        while work.round():
-            pass
-        tail = engine.tail()
-        assert work.through == tail
-        reads.clear()
-        assert work.round(tail) == 0
-        assert not reads
-        world.order(1)
-        assert work.round(engine.tail()) == 1
-        assert reads
-
-
 def test_a_membership_is_renewed_by_the_time_that_its_key_is_kept(log, monkeypatch):
     """Where terms are rounded up, as etcd's, a process says less often that it is there (§14)."""
     membership = Membership(log._place, "c", "w", STREAMS, 1.2, lambda: False)
