@@ -74,4 +74,4 @@ def test_identity_is_the_seq_or_the_key() -> None:
     sequenced, keyed = Call(7, b"", 3), Call(7, b"", None, b"\x00k")
     assert (sequenced.identity, sequenced.rpc_id) == (3, RpcId(7, seq=3))
     assert (keyed.identity, keyed.rpc_id) == (b"\x00k", RpcId(7, key=b"\x00k"))
-    assert (str(sequenced.rpc_id), str(keyed.rpc_id)) == ("7/3", "7/006b")
+    assert (str(sequenced.rpc_id), str(keyed.rpc_id)) == ("7/3", "7/0x006b")

@@ -84,11 +84,12 @@ class DroppingProxy:
             while data := source.recv(65536):
                 if watched and self._word and self._word in data:
                     self._word = None
+                    # Before the client can see it, and ask again.
+                    self.dropped.set()
                     if self._forward:
                         # Nothing comes back any more, but the server reads this.
                         source.shutdown(socket.SHUT_RDWR)
                         sink.sendall(data)
-                    self.dropped.set()
                     break
                 sink.sendall(data)
         except OSError:
