@@ -46,8 +46,12 @@ class Batch:
         self._raised: list[tuple[Call, BaseException]] = []
 
     def gone(self) -> bool:
-        """Whether the caller has stopped waiting for the answer."""
-        return self._gone
+        """Whether no further handler is begun.
+
+        The caller has stopped waiting for the answer; or this process was suspended for so long
+        that another one may have answered.
+        """
+        return self._gone or self._engine.store.overdue()
 
     def leave(self) -> None:
         """Note that the caller is gone: no further handlers are begun."""

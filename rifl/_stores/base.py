@@ -93,6 +93,9 @@ class Store(BatchRecords, Protocol):
     def leave(self, attempt: Attempt, wake: Callable[[], None]) -> None:
         """No longer wait."""
 
+    def overdue(self) -> bool:
+        """Whether another server may have taken this one for dead by now. Never waits."""
+
     def clients_ended(self, client_ids: Iterable[int]) -> None:
         """Delete the records of clients whose leases or sessions have ended."""
 

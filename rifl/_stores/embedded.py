@@ -208,6 +208,10 @@ class EmbeddedStore:
             attempt.waiters = [*attempt.waiters, wake]
             return True
 
+    def overdue(self) -> bool:
+        """False: no other server takes its calls over."""
+        return False
+
     def leave(self, attempt: Attempt, wake: Callable[[], None]) -> None:
         """No longer wait."""
         with self._lock:

@@ -249,6 +249,25 @@ def test_a_slow_row_holds_up_its_own_batch_only(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_server_that_may_be_taken_for_dead_begins_no_further_call(kind: str, url: str) -> None:
+    """Another one may have answered it while this one was suspended (DESIGN §4)."""
+    with rows_served(kind, url) as (rows, address, dedup):
+        asked: list[list[bytes]] = []
+
+        def overdue() -> bool:
+            asked.append([*rows.effects])
+            return len(asked) == 2
+
+        dedup._store.overdue = overdue
+        with rifl.connect(address) as channel:
+            items = [BatchItem(b"row:%d" % at) for at in range(3)]
+            assert all(result.ok for result in channel.batch(METHOD, items, timeout=30))
+        assert sorted(rows.effects) == [b"row:0", b"row:1", b"row:2"]
+        # The second was not begun, and came again, alone or with the third.
+        assert asked[:3] == [[], [b"row:0"], [b"row:0"]]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_caller_that_goes_leaves_no_claims(kind: str, url: str) -> None:
     """What began is recorded, the rest is new again and runs for the retry (DESIGN §4.6)."""
     with rows_served(kind, url) as (rows, address, dedup):

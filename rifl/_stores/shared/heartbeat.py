@@ -76,6 +76,9 @@ class Heartbeat:
         self._after = after
         self._lock = threading.Lock()
         self._replicas = Replicas(dead_after_s)
+        self._dead_after_s = dead_after_s
+        # When the last beat that was counted was sent.
+        self._counted_at = self._clock()
         self._due: deque[Generator[Any, Any, Any]] = deque()
         self._late_after_s = late_after_s
         # The store's clock when this one's was nought.
@@ -143,6 +146,10 @@ class Heartbeat:
         with self._lock:
             return self._replicas.knows(owner)
 
+    def overdue(self) -> bool:
+        """Whether others may have taken this replica for dead by now: it was suspended, say."""
+        return self._clock() - self._counted_at >= self._dead_after_s
+
     def is_dead(self, owner: str) -> bool:
         """Whether the replica is taken for dead; a guess."""
         with self._lock:
@@ -166,7 +173,9 @@ class Heartbeat:
         """Rule: count a beat, take out the dead, and see who lives."""
         with self._lock:
             dead = self._replicas.dead()
-        self._observe((yield CountBeat(self._owner, dead, reading_s=self._clock())))
+        sent_at = self._clock()
+        self._observe((yield CountBeat(self._owner, dead, reading_s=sent_at)))
+        self._counted_at = sent_at
         for incarnation, _ in dead:
             _log.warning("replica_dead", owner=incarnation)
 

@@ -358,6 +358,10 @@ class SharedStore:
         """Have ``wake`` called when the attempt ends; False if it has."""
         return self._attempts.wait(attempt, wake)
 
+    def overdue(self) -> bool:
+        """Whether another server may have taken this one for dead by now."""
+        return self._heartbeat.overdue()
+
     def leave(self, attempt: Attempt, wake: Callable[[], None]) -> None:
         """No longer wait."""
         self._attempts.leave(attempt, wake)

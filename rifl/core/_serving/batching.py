@@ -267,7 +267,9 @@ class _Batch:
                 moved.append((at, result))
                 continue
             self._rules[at].close()
-            self._answers[at] = InProgress("the caller was gone before the call's turn came")
+            self._answers[at] = InProgress(
+                "the call's turn came too late: its caller was gone, or its server"
+            )
             given_up.append(self._store.abandon(attempt))
         yield AllLater(given_up)
         return moved
