@@ -89,8 +89,8 @@ def main() -> None:
             expect("answer for another order", post(f"{url}/orders/8/pay"), (200, {"entry": 2}))
             other = post(f"{url}/orders/7/pay/bob")
             expect("status of another payment for an order", other[0], 422)
-            nobodys = post(f"{url}/orders/9/pay/nobody")
-            expect("status of an unknown account", nobodys[0], 409)
+            unknown = post(f"{url}/orders/9/pay/nobody")
+            expect("status of an unknown account", unknown[0], 409)
         expect("times the handler ran", served.bank.runs, 2)
         expect("balance", served.ledger.balance("alice"), 1000)
 

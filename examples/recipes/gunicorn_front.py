@@ -83,8 +83,8 @@ def main() -> None:
             expect("entries in the books", {answer["entry"] for _, answer in answers}, {1})
             other = {"account": "alice", "cents": 900}
             expect("status of another payment", post(f"{url}/deposits", other, "rent")[0], 422)
-            nobodys = {"account": "nobody", "cents": 500}
-            expect("status of an unknown account", post(f"{url}/deposits", nobodys, "x")[0], 409)
+            unknown = {"account": "nobody", "cents": 500}
+            expect("status of an unknown account", post(f"{url}/deposits", unknown, "x")[0], 409)
         expect("times the handler ran", served.bank.runs, 1)
         expect("balance", served.ledger.balance("alice"), 500)
 

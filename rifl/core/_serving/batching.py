@@ -268,7 +268,7 @@ class _Batch:
                 continue
             self._rules[at].close()
             self._answers[at] = InProgress(
-                "the call's turn came too late: its caller was gone, or its server"
+                "its turn came too late: the caller had left, or the server was suspended"
             )
             given_up.append(self._store.abandon(attempt))
         yield AllLater(given_up)
