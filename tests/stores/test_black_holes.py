@@ -49,7 +49,8 @@ class Hole:
 @contextmanager
 def _sentinel(tmp_path: Path) -> Iterator[Hole]:
     with _own_redis(tmp_path) as (_, link):
-        sentinel = SentinelServer(tmp_path, link.port)
+        # It names the primary all the while: a test says itself when the store is away.
+        sentinel = SentinelServer(tmp_path, link.port, down_after_ms=600_000)
         try:
             place = f"redis+sentinel://127.0.0.1:{sentinel.port}/main/0?"
             yield Hole(link, lambda **options: place + urlencode(options))

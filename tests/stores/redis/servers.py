@@ -35,15 +35,16 @@ class Backup:
 
 
 class SentinelServer:
-    """One Sentinel that watches a primary named ``main``."""
+    """One Sentinel that watches a primary named ``main``, and holds it for down after a while."""
 
-    def __init__(self, directory: Path, primary_port: int) -> None:
+    def __init__(self, directory: Path, primary_port: int, down_after_ms: int = 500) -> None:
         self.port = free_port()
         configuration = directory / "sentinel.conf"
         configuration.write_text(
             f"port {self.port}\nbind 127.0.0.1\ndir {directory}\n"
             f"sentinel monitor main 127.0.0.1 {primary_port} 1\n"
-            "sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 5000\n"
+            f"sentinel down-after-milliseconds main {down_after_ms}\n"
+            "sentinel failover-timeout main 5000\n"
         )
         with (directory / "sentinel.log").open("ab") as log:
             self._process = subprocess.Popen(
