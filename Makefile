@@ -372,7 +372,7 @@ bench-simulated: $(call stage,chaos)
 # Goodput, arrivals and runs too late under each trigger, beside bare gRPC; about 80 minutes.
 # BENCH_FLAGS="--only 'load doubled' --flavor aio" is a part of it.
 bench-overload: $(BENCH_INSTALLED) postgresql redis-server
-	@$(BENCH_PYTHON) -m benchmarks.overload $(BENCH_FLAGS)
+	@$(BENCH_PYTHON) -m benchmarks.overload --out benchmarks/results.json $(BENCH_FLAGS)
 
 # Every deployment, 400 seeds; any failure replays from its seed. One seed in seven has faults at
 # rare points, in turn (chaos/sim/in_turn.py); a point where a fault must strike, and never did,

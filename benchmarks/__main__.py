@@ -117,7 +117,7 @@ def main() -> None:
         _plots(arguments.plots, results)
         reference = arguments.plots / "reference" / "api"
         reference.mkdir(parents=True, exist_ok=True)
-        page = figures_page(results.figures(), results.scale())
+        page = figures_page(results.figures(), results.scale(), results.overload())
         (reference / "performance-figures.md").write_text(page)
 
 

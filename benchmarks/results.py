@@ -31,7 +31,7 @@ class Results:
     def __init__(self, path: Path = RESULTS) -> None:
         self._path = path
         self._content: dict[str, Any] = {
-            "figures": {}, "scale": {}, "simulated": {}, "stores": {}
+            "figures": {}, "scale": {}, "simulated": {}, "stores": {}, "overload": {}
         }  # fmt: skip
         if path.exists():
             self._content |= json.loads(path.read_text())
@@ -44,6 +44,10 @@ class Results:
         """Return all scale figures by name: of one server, its stores, and in virtual time."""
         content = self._content
         return {**content["scale"], **content["stores"], **content["simulated"]}
+
+    def overload(self) -> dict[str, Any]:
+        """Return what was found under overload, by case and then by side."""
+        return dict(self._content["overload"])
 
     def put(self, section: str, name: str, figure: dict[str, Any], order: Iterable[str]) -> None:
         """Keep a figure, in place of an older one of that name, and write the file.

@@ -50,7 +50,7 @@ def _parts(name: str) -> tuple[str, str]:
     return f"{flavor}, {callers}", case
 
 
-def figures_page(figures: dict[str, Any], scale: dict[str, Any]) -> str:
+def figures_page(figures: dict[str, Any], scale: dict[str, Any], overload: dict[str, Any]) -> str:
     """Return the page of all figures of ``benchmarks/results.json``."""
     return f"""# All figures
 
@@ -63,7 +63,18 @@ to bare grpcio; the median of pairs, with its 95 % interval. The code writes it:
 {markdown(figures)}
 ## Scale
 
-{_scale(scale)}"""
+{_scale(scale)}
+## Overload
+
+Eight places a server for work of 40 ms, offered 80 % of what they can do (65 % of several servers),
+with deadlines of 1 s (2 s where attempts have 0.2 s); then the trigger. *bare* is grpcio, *retries*
+with its own retry policy, *places* is rifl with `max_running=8`. Goodput: calls a second that were
+answered in time, before, during and in the five seconds after. Arrivals: attempts at the servers a
+call, during the trigger. Too late: the part of the handlers' effects then that came behind the
+call's deadline. Back: seconds from the trigger's end until nine of ten calls are answered in time.
+Doubled: calls with more than one effect. `make bench-overload` measures it.
+
+{_overload(overload)}"""
 
 
 def _scale(figures: dict[str, Any]) -> str:
@@ -76,6 +87,37 @@ def _scale(figures: dict[str, Any]) -> str:
             if kind not in about
         )
         lines.append(f"| {name} | {found} |")
+    return "\n".join(lines) + "\n"
+
+
+OVERLOAD_COLUMNS = (
+    "before",
+    "during",
+    "after",
+    "arrivals",
+    "too late",
+    "back",
+    "doubled",
+    "shares",
+)
+
+
+def overload_cell(value: Any) -> str:
+    """Return a figure of ``benchmarks.overload`` as text; None is a time that never came."""
+    if isinstance(value, list):
+        return "" if len(value) < 2 else " ".join(f"{each:.2f}" for each in value)
+    return "never" if value is None else str(value)
+
+
+def _overload(cases: dict[str, Any]) -> str:
+    columns = "".join(f" {each} |" for each in OVERLOAD_COLUMNS)
+    lines = [f"| case | side |{columns}", "|---|---|" + "---|" * len(OVERLOAD_COLUMNS)]
+    about = {"at", "revision", "load"}
+    for name, case in cases.items():
+        for side, found in case.items():
+            if side not in about:
+                cells = (overload_cell(found[each]) for each in OVERLOAD_COLUMNS)
+                lines.append(f"| {name} | {side} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -84,7 +84,9 @@ def pages() -> dict[str, str]:
     lines += ["", *(f"- [`{name.removesuffix('.md')}`]({name})" for name in found), ""]
     results = Results(ROOT / RESULTS)
     operation = {name: _joined(each) for name, each in operating.pages().items()}
-    operation["performance-figures.md"] = figures_page(results.figures(), results.scale())
+    operation["performance-figures.md"] = figures_page(
+        results.figures(), results.scale(), results.overload()
+    )
     lines += (f"- [{each[2:].splitlines()[0]}]({name})" for name, each in operation.items())
     return found | operation | {"README.md": _joined(lines)}
 

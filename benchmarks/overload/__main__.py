@@ -14,7 +14,8 @@ counts of calls by when they began:
 - doubled: calls with more than one effect;
 - shares: of several servers, the parts of the arrivals.
 
-Prints a table, and with ``--json`` writes the figures.
+Prints a table. ``--out`` keeps each case whose sides were all run in ``benchmarks/results.json``,
+of several turns the one that was back last.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import sys
 import tempfile
 import threading
@@ -38,13 +40,14 @@ from benchmarks.overload.load import Call, Client, run
 from benchmarks.overload.notes import Found
 from benchmarks.overload.server import PLACES, WORK_S
 from benchmarks.overload.triggers import TRIGGERS, Trigger, World
+from benchmarks.results import Results
+from benchmarks.tables import OVERLOAD_COLUMNS, overload_cell
 
 __all__ = ["main", "measured"]
 
 SIDES = ("bare", "retries", "rifl", "places")
 _BEFORE_S = 3.0
 _AFTER_S = 12.0
-_COLUMNS = ("before", "during", "after", "arrivals", "too late", "back", "doubled", "shares")
 _LOOK_S = 0.1
 
 
@@ -146,22 +149,30 @@ def main() -> int:
     parser.add_argument("--kind", choices=("plain", "idempotent", "atomic", "all"), default="all")
     parser.add_argument("--side", choices=(*SIDES, "all"), default="all")
     parser.add_argument("--turns", type=int, default=1)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--out", type=Path, help="where results are kept")
     options = parser.parse_args()
-    table = Table("case", "side", *_COLUMNS)
-    figures: dict[str, list[dict[str, Any]]] = {}
+    table = Table("case", "side", *OVERLOAD_COLUMNS)
+    found: dict[str, dict[str, dict[str, Any]]] = {}
     console = Console(width=160)
+    results = None if options.out is None else Results(options.out)
+    order = list(dict.fromkeys(name for name, *_ in _runs(parser.parse_args([]))))
     with contextlib.ExitStack() as stack:
         databases = stack.enter_context(Databases())
         for name, side, trigger, kind, aio in _runs(options):
-            found = measured(trigger, side, kind, aio=aio, databases=databases)
-            figures.setdefault(f"{name}, {side}", []).append(found)
-            console.print(f"{name}, {side}: {json.dumps(found)}", style="dim")
-            table.add_row(name, side, *(_cell(found[column]) for column in _COLUMNS))
+            figure = measured(trigger, side, kind, aio=aio, databases=databases)
+            case = found.setdefault(name, {})
+            case[side] = max(case.get(side, figure), figure, key=_back_s)
+            console.print(f"{name}, {side}: {json.dumps(figure)}", style="dim")
+            table.add_row(name, side, *(overload_cell(figure[each]) for each in OVERLOAD_COLUMNS))
+            if results is not None and len(case) == len(SIDES):
+                results.put("overload", name, case, order)
     console.print(table)
-    if options.json is not None:
-        options.json.write_text(json.dumps(figures, indent=1) + "\n")
     return 0
+
+
+def _back_s(figure: dict[str, Any]) -> float:
+    back: float | None = figure["back"]
+    return math.inf if back is None else back
 
 
 def _runs(options: argparse.Namespace) -> list[tuple[str, str, Trigger, str, bool]]:
@@ -183,12 +194,6 @@ def _runs(options: argparse.Namespace) -> list[tuple[str, str, Trigger, str, boo
                         if options.side in (side, "all")
                     ]
     return found
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, list):
-        return "" if len(value) < 2 else " ".join(f"{each:.2f}" for each in value)
-    return "never" if value is None else str(value)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from pathlib import Path
 from benchmarks.overload.__main__ import _back, _figures
 from benchmarks.overload.load import Call
 from benchmarks.overload.notes import Notes, read
+from benchmarks.tables import OVERLOAD_COLUMNS, figures_page
 
 
 def test_notes_survive_and_tell_late_and_doubled_effects(tmp_path: Path) -> None:
@@ -52,3 +53,12 @@ def test_figures_count_by_when_calls_began(tmp_path: Path) -> None:
     assert found["too late"] == 0.23
     assert found["back"] == 0.0
     assert (found["doubled"], found["shares"]) == (0, [1.0])
+
+
+def test_the_page_has_a_row_for_each_side_of_a_case() -> None:
+    """Of a side that never came back, too."""
+    figure = dict.fromkeys(OVERLOAD_COLUMNS, 1.5) | {"back": None, "shares": [0.5, 0.5]}
+    page = figures_page({}, {}, {"two targets": {"rifl": figure, "revision": "abc"}})
+    row = "| two targets | rifl | 1.5 | 1.5 | 1.5 | 1.5 | 1.5 | never | 1.5 | 0.50 0.50 |"
+    assert row in page.splitlines()
+    assert "abc" not in page

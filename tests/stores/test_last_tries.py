@@ -1,4 +1,4 @@
-"""What a replica that stops still asks of a store that does not answer (DESIGN §6)."""
+"""The last tries of a replica that stops, at a store that does not answer (DESIGN §6)."""
 
 from __future__ import annotations
 
