@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from _rifl_ground.events import Event
+from _rifl_ground.events import Event, Until
 
 # fmt: off
 EVENTS = {
@@ -167,4 +167,16 @@ EVENTS = {
         Event("record_callback_raised", "error", "exc_info", "A callback of curp raised.",
               "Report it.", "today"),
     ),
+}
+LOOK = {
+    "curp.replica.": "curp status",
+    "curp.witness.": "curp status",
+    "curp.client.other_group": "curp status",
+    "Diverged": "curp status",
+    "NotServed": "curp status",
+    "curp.log.": "curp log verify URL",
+}
+ERRORS: dict[str, Until] = {
+    "Diverged": "now",
+    "NotServed": "now",
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from _rifl_ground.events import Event
+from _rifl_ground.events import Event, Until
 
 # fmt: off
 EVENTS = {
@@ -25,4 +25,14 @@ EVENTS = {
               "Look at that client.", "today"),
         Event("lease_server_stopped", "info", "", "`rifl lease-server` ends."),
     ),
+}
+LOOK = {
+    "lease_server.storage": "rifl inspect URL",
+    "TooManyClients": "rifl inspect URL",
+    "TooManySessions": "rifl inspect URL",
+}
+ERRORS: dict[str, Until] = {
+    "TooManyClients": "now",
+    "TooManySessions": "now",
+    "TooManyRefusals": "no need",
 }

@@ -19,7 +19,7 @@ import curp
 import rifl
 from _rifl_ground.exits import EXIT_CODES, ExitCode
 from benchmarks.house.imports import PRODUCT, files, nodes_of
-from benchmarks.house.operating import ERRORS, REFUSALS, events
+from benchmarks.house.operating import ERRORS, LOOK, REFUSALS, URGENCY, events, symptoms
 from benchmarks.house.prose import paragraphs
 from benchmarks.house.reference import COMMANDS
 from rifl._stores.mysql import MySqlStoreAddress
@@ -236,9 +236,30 @@ def test_a_row_says_what_to_do() -> None:
     assert urgent == []
 
 
+def test_every_error_says_until_when_it_can_wait() -> None:
+    """Of servers, stores, logs and groups; the table has no error that is not there (DESIGN §9)."""
+    names = [error.__name__ for error in (*REFUSALS, *chain(*ERRORS.values()))]
+    assert sorted(URGENCY) == sorted(set(names))
+    assert set(URGENCY.values()) == {"now", "today", "no need"}
+
+
+def test_the_runbook_has_what_an_operator_needs() -> None:
+    """Of each symptom what it means and what to do; a command of what is stored (DESIGN §9)."""
+    found = symptoms()
+    assert {each.until for each in found} == {"now", "today"}
+    assert {"store_stopped", "StoreLost", "STORE_MISMATCH", "LogFull"} <= {e.name for e in found}
+    assert [each.name for each in found if not (each.means and each.do)] == []
+    names = {f"{logger}.{each.name}" for logger, rows in events().items() for each in rows}
+    names |= set(URGENCY)
+    assert [each for each in LOOK if not any(name.startswith(each) for name in names)] == []
+    of_stores = [each for each in found if each.name.startswith(("store_", "log_", "Store"))]
+    assert {each.command != "" for each in of_stores if each.until == "now"} == {True}
+
+
 def test_commands_of_the_runbook_are_there() -> None:
     """Each command that an event or an error sends an operator to exists (DESIGN §9)."""
     told = [each.do for rows in events().values() for each in rows]
+    told += [f"`{each}`" for each in LOOK.values()]
     told += [paragraphs(each)[-1] for each in (*REFUSALS, *chain(*ERRORS.values()))]
     named = set(re.findall(r"`(rifl|sharedlog|curp) ([a-z-]+)", " ".join(told)))
     assert len(named) > 8

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry
 
@@ -11,7 +12,7 @@ import curp._events
 import lease_server._events
 import rifl._events
 import sharedlog._events
-from _rifl_ground.events import Event
+from _rifl_ground.events import Event, Until
 from _rifl_ground.exits import EXIT_CODES, ExitCode
 from _rifl_ground.refusals import RiflError
 from benchmarks.house.prose import linked, paragraphs, prose
@@ -25,7 +26,7 @@ from sharedlog.metrics import (
     PrometheusPlayerObserver,
 )
 
-__all__ = ["ERRORS", "REFUSALS", "events", "metrics", "pages"]
+__all__ = ["ERRORS", "LOOK", "REFUSALS", "URGENCY", "events", "metrics", "pages", "symptoms"]
 
 _OBSERVERS: dict[str, tuple[type, Callable[[CollectorRegistry], object]]] = {
     "Servers and clients": (PrometheusObserver, PrometheusObserver),
@@ -53,6 +54,15 @@ ERRORS: dict[str, list[type[Exception]]] = {
         ("Groups", curp, (curp.ReplicaStopped,)),
     )
 }
+_TABLES = (rifl._events, lease_server._events, sharedlog._events, curp._events)
+# Until when an error can wait, by its class's name.
+URGENCY: dict[str, Until] = {
+    name: until for tables in _TABLES for name, until in tables.ERRORS.items()
+}
+# What shows more of an event, by how its logger and name begin, or of an error, by its class.
+LOOK: dict[str, str] = {
+    name: command for tables in _TABLES for name, command in tables.LOOK.items()
+}
 _WRITTEN = "The code writes it: `make reference`."
 
 
@@ -69,12 +79,7 @@ def pages() -> dict[str, list[str]]:
 
 def events() -> dict[str, tuple[Event, ...]]:
     """Return the tables of all packages, by the logger."""
-    return {
-        **rifl._events.EVENTS,
-        **lease_server._events.EVENTS,
-        **sharedlog._events.EVENTS,
-        **curp._events.EVENTS,
-    }
+    return {logger: rows for tables in _TABLES for logger, rows in tables.EVENTS.items()}
 
 
 def table(head: str, rows: Iterable[Iterable[str]]) -> Iterator[str]:
@@ -148,27 +153,81 @@ def _exit_codes() -> Iterator[str]:
     )
 
 
+class Symptom(NamedTuple):
+    """A row of the runbook: an event or an error that wants an operator."""
+
+    name: str
+    page: str
+    means: str
+    do: str
+    until: Until
+    command: str
+
+
+def symptoms() -> list[Symptom]:
+    """Return all events and errors that an operator has to act on."""
+    found = [
+        Symptom(
+            row.name,
+            f"events.md#{logger.replace('.', '')}",
+            row.means,
+            row.do,
+            row.until,
+            _command(f"{logger}.{row.name}"),
+        )
+        for logger, rows in events().items()
+        for row in rows
+    ]
+    for title, errors in {"Reasons": REFUSALS, **ERRORS}.items():
+        for error in errors:
+            means, do = _told(error)
+            name = getattr(error, "reason", error.__name__)
+            page = f"errors.md#{title.lower().replace(' ', '-')}"
+            command = LOOK.get(error.__name__, "")
+            found.append(Symptom(name, page, means, do, URGENCY[error.__name__], command))
+    return [each for each in found if each.until in ("now", "today")]
+
+
+def _command(name: str) -> str:
+    fitting = [each for each in LOOK if name.startswith(each)]
+    return LOOK[max(fitting, key=len)] if fitting else ""
+
+
 def _runbook() -> Iterator[str]:
     yield from (
         "# Runbook",
         "",
-        f"On this page you can look up what to do about an event, and until when. {_WRITTEN}",
+        "On this page you can look up what to do about an event or an error, and until when. "
+        f"{_WRITTEN}",
         "",
-        "[Events](events.md) has all, with their fields. If a server or a log does not start, its",
-        "error is one of [these](errors.md#a-server-is-not-started).",
+        "Events are in the log, errors where a program starts, publishes or calls. The pages that",
+        "they link to have all of them, also those that need no action. The command shows more and",
+        "changes nothing; URL is that of the store or the log.",
         "",
     )
-    for until, why in (
-        ("now", "Calls or messages are refused or wait, or acknowledged data is in danger."),
-        ("today", "The rest goes on; this call, message or process does not, or soon will not."),
+    for until, severity, why in (
+        (
+            "now",
+            "page",
+            "Calls or messages are refused or wait, or acknowledged data is in danger.",
+        ),
+        (
+            "today",
+            "ticket",
+            "The rest goes on; this call, message or process does not, or soon will not.",
+        ),
     ):
-        yield from (f"## {until.capitalize()}", "", why, "")
+        yield from (f"## {until.capitalize()}", "", f"Severity: {severity}. {why}", "")
         yield from table(
-            "event | what it means | what to do",
+            "symptom | what it means | what to do | command",
             (
-                (f"[`{each.name}`](events.md#{logger.replace('.', '')})", each.means, each.do)
-                for logger, found in events().items()
-                for each in found
+                (
+                    f"[`{each.name}`]({each.page})",
+                    each.means,
+                    each.do,
+                    f"`{each.command}`" if each.command else "",
+                )
+                for each in symptoms()
                 if each.until == until
             ),
         )
