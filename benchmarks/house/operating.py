@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry
@@ -178,7 +178,8 @@ def symptoms() -> list[Symptom]:
         for logger, rows in events().items()
         for row in rows
     ]
-    for title, errors in {"Reasons": REFUSALS, **ERRORS}.items():
+    told: dict[str, Sequence[type[Exception]]] = {"Reasons": REFUSALS, **ERRORS}
+    for title, errors in told.items():
         for error in errors:
             means, do = _told(error)
             name = getattr(error, "reason", error.__name__)
