@@ -20,6 +20,7 @@ It is private, and imports none of them.
 - ``options``: of several commands.
 - ``parsing``: protobuf's messages, counted before they are parsed.
 - ``seldom``: warnings that a peer could cause without end.
+- ``system``: what each operating system has its own means for.
 - ``texts``: what others said, as people are shown it.
 - ``pings``: options of gRPC servers: clients may ping, and have so many connections.
 - ``portions``: what one caller may take of what callers share.

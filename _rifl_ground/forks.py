@@ -8,10 +8,11 @@ process that made it. Nothing is looked at on a call: the child replaces methods
 from __future__ import annotations
 
 import inspect
-import os
 import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
+
+from _rifl_ground.system import at_forks
 
 _T = TypeVar("_T")
 
@@ -100,5 +101,4 @@ def _tell() -> None:
         tell(made)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_tell)
+at_forks(after_in_child=_tell)

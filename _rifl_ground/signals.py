@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import queue
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+
+from _rifl_ground.system import at_forks
 
 # What signals are to do in a forked child, by number: what they did before this process served.
 _in_children: dict[signal.Signals, Any] = {}
@@ -139,4 +140,4 @@ def _forked() -> None:
     _has_forked()
 
 
-os.register_at_fork(before=_forks, after_in_parent=_has_forked, after_in_child=_forked)
+at_forks(before=_forks, after_in_parent=_has_forked, after_in_child=_forked)

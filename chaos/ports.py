@@ -7,6 +7,7 @@ import random
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 __all__ = ["free_port", "free_ports"]
@@ -39,7 +40,7 @@ class _Ports:
 
     def _claimed(self) -> tuple[socket.socket, int]:
         last = _LAST
-        if _KERNELS.exists():
+        with suppress(OSError):
             last = min(last, int(_KERNELS.read_text().split()[0]) - 1)
         starts = list(range(_FIRST, last - _RANGE + 2, _RANGE))
         _GENERATOR.shuffle(starts)

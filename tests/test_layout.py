@@ -174,6 +174,35 @@ def test_what_is_public_is_a_short_list() -> None:
     assert {each for each in modules if "._" not in each and each[0] != "_"} == PUBLIC
 
 
+# What not every system has, or has otherwise.
+_OF_SYSTEMS = {
+    *("os.fsync", "os.fdatasync", "os.name", "os.pipe2", "os.register_at_fork", "os.sync"),
+    *("socket.AF_UNIX", "socket.SO_REUSEPORT", "sys.platform", "time.clock_gettime"),
+}
+
+
+def _system_names(file: Path) -> Iterator[str]:
+    for node in nodes_of(file):
+        match node:
+            case ast.Attribute(value=ast.Name(id=module), attr=name):
+                if f"{module}.{name}" in _OF_SYSTEMS or f"{module}." in ("fcntl.", "resource."):
+                    yield f"{module}.{name}"
+            case ast.Constant(value=str(text)) if text.startswith(("/proc", "/dev/", "/sys/")):
+                yield text
+
+
+def test_what_systems_differ_in_is_chosen_in_one_place() -> None:
+    """Locks of files, syncs, clocks, /proc, and which system it is (DESIGN §2)."""
+    used = {
+        f"{module_of(file)} uses {name}"
+        for file in files(*PRODUCT)
+        for name in _system_names(file)
+        if module_of(file) != "_rifl_ground.system"
+    }
+    assert used == set()
+    assert set(_system_names(ROOT / "_rifl_ground/system.py")) >= {"fcntl.flock", "sys.platform"}
+
+
 def test_examples_import_what_users_may() -> None:
     """The examples are users: they need nothing private (DESIGN §2)."""
     private = {

@@ -6,7 +6,6 @@ import ctypes
 import os
 import sqlite3
 import stat
-import sys
 import time
 import weakref
 from collections.abc import Iterable
@@ -18,6 +17,7 @@ from _rifl_ground.files import make_private, name_if_open_to_all
 from _rifl_ground.forks import in_children
 from _rifl_ground.sqlite.failures import CutOff, NoWal, Stopped, is_busy
 from _rifl_ground.sqlite.wal_file import KEPT_BYTES
+from _rifl_ground.system import MAC, same_file
 
 _Made = TypeVar("_Made", bound="Connection")
 _FULL_SYNCS = ("PRAGMA fullfsync=ON", "PRAGMA checkpoint_fullfsync=ON")
@@ -29,7 +29,7 @@ _SETTINGS = (
     "PRAGMA mmap_size=0",
     "PRAGMA locking_mode=NORMAL",
     # Elsewhere they change nothing.
-    *(_FULL_SYNCS if sys.platform == "darwin" else ()),
+    *(_FULL_SYNCS if MAC else ()),
 )
 _CHECKPOINT_PAGES = 1000
 # Ways to build SQLite in which a commit returns before it is on the disk.
@@ -71,7 +71,7 @@ def leave_wal(path: Path) -> None:
     What is whole in the WAL its checksums tell the next one who opens it.
     """
     for connection in list(_open):
-        if connection.file == path.resolve():
+        if connection.file is not None and same_file(connection.file, path.resolve()):
             connection.leaves_wal = True
 
 
@@ -81,7 +81,7 @@ def is_inherited(path: Path) -> bool:
     SQLite keeps its locks by file and process: a connection that is made here would take those of
     the inherited one for its own.
     """
-    return path.resolve() in _inherited
+    return any(same_file(path.resolve(), each) for each in _inherited)
 
 
 def connect(
@@ -109,7 +109,7 @@ def connect(
     forked child whose parent had the file open.
     """
     file = path.resolve()
-    if file in _inherited:
+    if is_inherited(file):
         raise Stopped(
             f"{path} was open in the parent process (pid {os.getppid()}) at the fork: "
             "open it in the child only, or close it before the fork"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from _rifl_ground.system import kernels_locks
+
 # SQLite's WAL_WRITE_LOCK: a byte of the file's -shm.
 _WRITE_LOCK = 120
 
@@ -17,10 +19,9 @@ def holder_of(path: Path) -> int | None:
     try:
         shm = os.stat(f"{path}-shm")
         where = f"{os.major(shm.st_dev):02x}:{os.minor(shm.st_dev):02x}:{shm.st_ino}"
-        locks = Path("/proc/locks").read_text()
     except OSError:
         return None
-    for each in locks.splitlines():
+    for each in kernels_locks():
         # NUMBER: POSIX ADVISORY WRITE PID DEVICE:INODE FIRST LAST; who waits has "->" before that.
         fields = each.split()[1:]
         if len(fields) != 7 or fields[0] != "POSIX" or fields[4] != where:

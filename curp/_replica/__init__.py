@@ -18,9 +18,8 @@
 ``group_service`` and ``group_servicer`` answer ``curp.v1.Group``, from ``group_view`` and
 ``watched_engine``; ``witnesses`` asks witnesses, several at once by ``fan_out``.
 
-``metadata``, ``poisoning`` and ``replica_list`` are what the engine keeps beside the log.
-
-``clock``: the leases'; ``errors``.
+``metadata``, ``poisoning`` and ``replica_list`` are what the engine keeps beside the log;
+``errors``.
 """
 
 from curp._replica.errors import Diverged, NotServed, ReplicaStopped

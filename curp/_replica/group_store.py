@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from _rifl_ground.refusals import Outcome
+from _rifl_ground.system import boottime
 from curp._core.appending import Appending
 from curp._core.conflict_keys import keys_of_all
 from curp._core.entries import CallsAcknowledged, Entry, Operation, SetAside
@@ -21,7 +22,6 @@ from curp._core.read_lease import ReadLease
 from curp._core.recovery import operation_of
 from curp._core.state import GroupState
 from curp._replica.arrival import Arrival, GroupAnswers, SharedLock, arrival_of, arrived
-from curp._replica.clock import boottime
 from curp._replica.proposals import LogWrite, Proposals
 from curp._replica.waiting import LockQueue, Reads, after_both, wake_all
 from curp._wire.entries import entry_to_bytes

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from _rifl_ground.system import boottime
 from curp._core.leader import Leader
 from curp._core.poison import PoisonWatch
 from curp._core.state import GroupState
 from curp._core.witness_list import WitnessList
 from curp._replica.authority import GroupAuthority
-from curp._replica.clock import boottime
 from curp._replica.driver import Driver
 from curp._replica.group_store import GroupStore
 from curp._replica.group_view import GroupView

@@ -8,6 +8,7 @@ from urllib.parse import parse_qs, urlencode
 
 from _rifl_ground.servers import InvalidAddress
 from _rifl_ground.sqlite import address as sqlite
+from _rifl_ground.system import refusal
 from _rifl_ground.urls import split_url
 from curp.log._errors import InvalidRequest
 from curp.log._owner import GROUPS
@@ -53,6 +54,8 @@ def shown_whole(url: str) -> str:
 
 def file_of(url: str, options: dict[str, str]) -> tuple[Path, float]:
     """Return a file, and how long to wait for others' writes; raises ``InvalidRequest``."""
+    if refused := refusal("a log in SQLite"):
+        raise InvalidRequest(refused)
     try:
         path, _ = sqlite.file_of(url)
         timeout_s = float(options.pop("timeout_s", "5"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import zlib
@@ -10,6 +9,8 @@ from pathlib import Path
 
 from _rifl_ground.files import open_beside
 from _rifl_ground.log import get_logger
+from _rifl_ground.sqlite.folders import sync_folder
+from _rifl_ground.system import lock_opened, refusal, sync
 
 _log = get_logger("curp.witness")
 
@@ -47,19 +48,19 @@ class WitnessJournal:
 
     def __init__(self, directory: Path) -> None:
         """Open, making the directory if need be, and read to the end."""
+        if refused := refusal("a witness's journal"):
+            raise JournalError(refused)
         directory.mkdir(parents=True, exist_ok=True)
         self._path = directory / _NAME
         self._file = open_beside(self._path, os.O_RDWR | os.O_CREAT)
         self.group = ""
         self.highest = 0
         try:
-            try:
-                # The open file's lock: a forked child shares it, and keeps it after us.
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise JournalHeld(f"another witness has {directory}") from None
+            if not lock_opened(self._file):
+                raise JournalHeld(f"another witness has {directory}")
             self._read()
-            _sync_directory(directory)
+            # Without this the file may be gone after a power cut, and the number with it.
+            sync_folder(directory)
         except BaseException:
             os.close(self._file)
             raise
@@ -70,7 +71,7 @@ class WitnessJournal:
         line = f"{zlib.crc32(content.encode()):08x} {content}\n".encode()
         if os.write(self._file, line) != len(line):
             raise OSError(f"{self._path} is full")
-        os.fsync(self._file)
+        sync(self._file)
         self.group, self.highest = group, configuration
 
     def close(self) -> None:
@@ -87,7 +88,7 @@ class WitnessJournal:
         if end < len(data):
             _log.warning("torn_line_cut", path=str(self._path), bytes=len(data) - end)
             os.ftruncate(self._file, end)
-            os.fsync(self._file)
+            sync(self._file)
         os.lseek(self._file, end, os.SEEK_SET)
 
     def _read_line(self, number: int, line: bytes) -> None:
@@ -106,12 +107,3 @@ class WitnessJournal:
                 "any case: give it an empty directory and list it anew"
             ) from None
         self.group, self.highest = group, configuration
-
-
-def _sync_directory(directory: Path) -> None:
-    # Without this the file may be gone after a power cut, and the number with it.
-    opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)

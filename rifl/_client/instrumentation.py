@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from types import TracebackType
@@ -13,6 +12,7 @@ import grpc
 import grpc.aio
 
 from _rifl_ground.owned_lock import OwnedLock
+from _rifl_ground.system import at_forks
 from rifl._client.aio_channel import connect as connect_aio
 from rifl._client.errors import reentrant
 from rifl._client.grpc_channels import opening
@@ -29,8 +29,7 @@ def _forget() -> None:
     _lock = OwnedLock(reentrant)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+at_forks(after_in_child=_forget)
 
 
 def instrument(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import os
 import weakref
 from collections.abc import Hashable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
+from _rifl_ground.system import at_forks
 from rifl.core._calling.client_lease import ClientLease
 from rifl.core._calling.client_session import ClientSession
 
@@ -114,5 +114,4 @@ def _forget() -> None:
     _shared = weakref.WeakValueDictionary()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+at_forks(after_in_child=_forget)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import random
 import time
 import weakref
@@ -16,6 +15,7 @@ import grpc
 from _rifl_ground.log import get_logger
 from _rifl_ground.owned_lock import OwnedLock
 from _rifl_ground.refusals import Outcome
+from _rifl_ground.system import at_forks
 from lease_server.v1 import lease_server_pb2 as lease_pb
 from rifl._client.answers import ENDED_BY_CHANNEL, REPLACED, FinalStatus, read_answer
 from rifl._client.errors import (
@@ -677,5 +677,4 @@ def _mark_forked() -> None:
         state.lease = None
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_mark_forked)
+at_forks(after_in_child=_mark_forked)

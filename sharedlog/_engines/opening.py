@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from _rifl_ground.sqlite.address import PREFIX, lone_file_of
+from _rifl_ground.system import at_forks
 from _rifl_ground.urls import without_driver
 from sharedlog._core.errors import InvalidRequest, LogExists, NoSuchLog
 from sharedlog._engines.engine import Engine
@@ -174,4 +174,4 @@ def _forget() -> None:
     _named.clear()
 
 
-os.register_at_fork(after_in_child=_forget)
+at_forks(after_in_child=_forget)

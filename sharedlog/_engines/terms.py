@@ -6,13 +6,11 @@ terms by it. ``ServerTerms`` reads those that end by a server's clock, which may
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
-from sharedlog._core.errors import LogUnavailable
+from _rifl_ground.system import boot, boottime
 
 # So much a server's clock may seem to jump against this machine's because a reply was slow.
 _JUMP_S = 0.25
@@ -32,14 +30,8 @@ class BootClock(NamedTuple):
 
     @classmethod
     def of_this_machine(cls) -> BootClock:
-        """Return the machine's own; Linux only, raises ``LogUnavailable`` elsewhere."""
-        try:
-            boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-            namespace = os.readlink("/proc/self/ns/time")
-            clock = time.CLOCK_BOOTTIME
-        except (OSError, AttributeError) as error:
-            raise LogUnavailable(f"this machine does not tell its boots apart: {error}") from None
-        return cls(lambda: time.clock_gettime(clock), f"{boot} {namespace}")
+        """Return the machine's own."""
+        return cls(boottime, boot())
 
 
 class Term(NamedTuple):

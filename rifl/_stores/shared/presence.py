@@ -1,55 +1,40 @@
-"""A socket that shows other processes of the machine that a replica is there (DESIGN §6)."""
+"""A name that shows other processes of the machine that a replica is there (DESIGN §6)."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
-import socket
-import sys
 import weakref
+
+from _rifl_ground.system import HeldName, at_forks, hold_name, is_held
 
 
 class Presence:
-    """An abstract socket named after a replica, held until it is closed or its process ends.
+    """A name of the machine's, held until it is closed or its process ends.
 
-    The kernel keeps it for a process that is suspended, too, whose beats stand still. Where
-    the system has no such sockets (they are Linux'), nothing shows. Containers have their
-    own. A forked child lets its copy go.
+    So it is for a process that is suspended, too, whose beats stand still. Where no name can be
+    held, nothing shows. Containers have their own. A forked child lets its copy go.
     """
 
     def __init__(self, owner: str) -> None:
-        self._socket: socket.socket | None = None
+        self._name: HeldName | None = None
         with contextlib.suppress(OSError):
-            self._socket = _bound(owner)
+            self._name = hold_name(_name_of(owner))
         _held.add(self)
 
     def close(self) -> None:
         """Show it no longer."""
-        held, self._socket = self._socket, None
+        held, self._name = self._name, None
         if held is not None:
             held.close()
 
 
 def is_here(owner: str) -> bool:
     """Whether a process of this machine shows that it is this replica."""
-    try:
-        _bound(owner).close()
-    except OSError as error:
-        return error.errno == errno.EADDRINUSE
-    return False
+    return is_held(_name_of(owner))
 
 
-def _bound(owner: str) -> socket.socket:
-    if sys.platform != "linux":
-        raise OSError(errno.ENOTSUP, "no abstract sockets")
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    try:
-        made.bind(f"\0rifl-replica-{owner}".encode())
-    except BaseException:
-        made.close()
-        raise
-    return made
+def _name_of(owner: str) -> str:
+    return f"rifl-replica-{owner}"
 
 
 def _let_go() -> None:
@@ -58,4 +43,4 @@ def _let_go() -> None:
 
 
 _held: weakref.WeakSet[Presence] = weakref.WeakSet()
-os.register_at_fork(after_in_child=_let_go)
+at_forks(after_in_child=_let_go)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from _rifl_ground.files import open_beside, replacing
 from _rifl_ground.log import get_logger
 from _rifl_ground.sqlite.folders import sync_folder
+from _rifl_ground.system import sync
 from rifl._stores.errors import StoreUnreachable
 
 _log = get_logger("rifl.store")
@@ -85,7 +86,7 @@ class NoteFile:
                     self._file = open_beside(part, os.O_WRONLY)
                     failing.callback(os.close, self._file)
                     os.write(self._file, line.encode())
-                    os.fsync(self._file)
+                    sync(self._file)
                 sync_folder(self._path.parent)
                 failing.pop_all()
         except OSError as error:
@@ -111,7 +112,7 @@ class NoteFile:
                 note = self._note._replace(commits=commits, without_wal=commits, clean=True)
                 with contextlib.suppress(OSError):
                     os.pwrite(self._file, _line(note).encode(), 0)
-                    os.fsync(self._file)
+                    sync(self._file)
         finally:
             os.close(self._file)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import io
 import os
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 from _rifl_ground.files import open_beside
 from _rifl_ground.owned_lock import OwnedLock
 from _rifl_ground.sqlite.opening import is_inherited
+from _rifl_ground.system import at_forks, lock_for_process
 from rifl._stores.errors import StoreLocked, StoreUnreachable
 
 _POLL_S = 0.05
@@ -26,7 +26,7 @@ def owner_of(path: Path) -> str | None:
     lock_path = path.with_name(path.name + ".lock")
     with _owned_lock:
         # Closing any descriptor of the lock's file would drop this process's lock.
-        if path in _owned:
+        if _is_owned(path, lock_path):
             return f"pid {os.getpid()}"
         try:
             file = open_beside(lock_path, os.O_RDONLY)
@@ -34,13 +34,27 @@ def owner_of(path: Path) -> str | None:
             return None
         try:
             # For an instant this may keep an opener waiting: it tries again.
-            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            lock_for_process(file, shared=True)
         except OSError:
             return f"pid {os.pread(file, 32, 0).decode(errors='replace').strip() or 'unknown'}"
         else:
             return None
         finally:
             os.close(file)
+
+
+def _is_owned(path: Path, lock_path: Path) -> bool:
+    """Whether this process owns a store, also by a name that differs in case, as on macOS.
+
+    The lock's file is not opened for that.
+    """
+    if path in _owned:
+        return True
+    with contextlib.suppress(OSError):
+        found = lock_path.lstat()
+        open_files = [file.fileno() for file in _owned.values() if not file.closed]
+        return any(os.path.samestat(os.fstat(file), found) for file in open_files)
+    return False
 
 
 class Ownership:
@@ -61,7 +75,7 @@ class Ownership:
                     f"{path} was open in the parent process (pid {os.getppid()}) at the fork: "
                     "open it in the child only, or close it before the fork"
                 )
-            if self._path in _owned:
+            if _is_owned(self._path, lock_path):
                 raise StoreLocked(f"{path} is open in this process (pid {os.getpid()}) already")
             try:
                 file = open_beside(lock_path, os.O_RDWR | os.O_CREAT)
@@ -89,7 +103,7 @@ class Ownership:
         deadline = time.monotonic() + timeout_s
         while True:
             try:
-                fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock_for_process(self._file.fileno())
                 return
             except OSError as error:
                 if time.monotonic() >= deadline:
@@ -108,4 +122,4 @@ def _forget_parents() -> None:
     _owned.clear()
 
 
-os.register_at_fork(after_in_child=_forget_parents)
+at_forks(after_in_child=_forget_parents)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from _rifl_ground.sqlite.owned import commits_by_itself
+from _rifl_ground.system import MAC
 from rifl._stores.errors import WrongDatabase
 from rifl._stores.rows import Move
 from rifl.core._shared.errors import StaleRpc
@@ -32,6 +33,12 @@ _FILE = (
     "SELECT file, (SELECT synchronous FROM pragma_synchronous) "
     "FROM pragma_database_list WHERE name='main'"
 )
+if MAC:
+    # Without fullfsync no commit waits for the disk.
+    _FILE = (
+        "SELECT file, (SELECT synchronous * fullfsync FROM pragma_synchronous, pragma_fullfsync) "
+        "FROM pragma_database_list WHERE name='main'"
+    )
 # Below it a commit does not wait for the disk (WAL).
 _FULL = 2
 # SQL, its parameters, and whether it has to change a row: else the record is ``refused``.

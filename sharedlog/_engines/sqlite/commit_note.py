@@ -7,6 +7,7 @@ from pathlib import Path
 
 from _rifl_ground.files import open_beside
 from _rifl_ground.sqlite.folders import sync_folder
+from _rifl_ground.system import sync
 
 
 class CommitNote:
@@ -49,7 +50,7 @@ class CommitNote:
             os.pwrite(self._file, self._line % commits, self._at)
             if new:
                 # That it is missing means something: its name outlives a loss of power.
-                os.fsync(self._file)
+                sync(self._file)
                 sync_folder(self.path.parent)
         except OSError:
             pass

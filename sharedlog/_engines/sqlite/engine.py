@@ -45,7 +45,7 @@ class SqliteEngine:
 
     A failed sync, and a file that is no longer the one which was opened, stop the engine for good
     (``LogStopped``). An older copy, or a file without its ``-wal``, is ``CorruptLog``: beside the
-    file a note says how many commits it held. Linux only, and no network file system.
+    file a note says how many commits it held. No network file system.
     """
 
     durability = "on this machine's disk before an append returns (WAL, a sync with each)"

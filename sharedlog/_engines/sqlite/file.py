@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import sqlite3
-import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,24 +18,15 @@ from _rifl_ground.sqlite.guard import FileGuard
 from _rifl_ground.sqlite.long_wal import LongWal
 from _rifl_ground.sqlite.opening import Connection, connect
 from _rifl_ground.sqlite.write_lock import holder_of
+from _rifl_ground.system import lock_opened, unlock_opened
 from sharedlog._core.errors import ReentrantUse
 from sharedlog._engines.owner import Owner, nothing_done
 from sharedlog._engines.sqlite.commit_note import CommitNote
 
-# Far behind what is in the file.
-_BYTE = 1 << 40
 # How long one that waits is given way to, and for how long it is passed over if it did not come:
 # it may have been stopped.
 _GIVE_S, _PASS_OVER_S = 0.5, 10.0
 _LOOK_S = 0.0002
-_LOCK = struct.Struct("hhqqi0q")
-
-
-def _of(kind: int) -> bytes:
-    return _LOCK.pack(kind, os.SEEK_SET, _BYTE, 1, 0)
-
-
-_WRITE, _NONE = _of(fcntl.F_WRLCK), _of(fcntl.F_UNLCK)
 
 
 class WriteFairness:
@@ -72,15 +61,14 @@ class WriteFairness:
         """Have others give way to this one, unless they do to another one already."""
         if not self._waits and self._file is not None:
             with contextlib.suppress(OSError):
-                fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, _WRITE)
-                self._waits = True
+                self._waits = lock_opened(self._file)
 
     def came(self) -> None:
         """It waits no more."""
         if self._waits and self._file is not None:
             self._waits = False
             with contextlib.suppress(OSError):
-                fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, _NONE)
+                unlock_opened(self._file)
 
     def close(self) -> None:
         """Close the file; idempotent."""
@@ -91,11 +79,15 @@ class WriteFairness:
     def _awaited(self) -> bool:
         if self._file is None:
             return False
+        # Others that ask at the same moment have it, too. One that begins to wait just then does
+        # not get it, and comes again.
         try:
-            found = fcntl.fcntl(self._file, fcntl.F_OFD_GETLK, _WRITE)
+            if not lock_opened(self._file, shared=True):
+                return True
+            unlock_opened(self._file)
         except OSError:
-            return False
-        return bool(_LOCK.unpack(found)[0] != fcntl.F_UNLCK)
+            pass
+        return False
 
 
 _TABLES = "sharedlog_"
@@ -396,7 +388,7 @@ class LogFile:
                 "append_in, say), which has to end first"
             )
         else:
-            who = f"{'another' if pid is None else f'process {pid}'} writes it"
+            who = f"{'another connection' if pid is None else f'process {pid}'} writes it"
         return nothing_done(
             self._owner.unavailable(f"{self.path} was not free within {self.turn_s:g} s: {who}")
         )

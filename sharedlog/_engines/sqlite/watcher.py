@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import select
 import threading
@@ -12,21 +11,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from _rifl_ground.owned_lock import OwnedLock
+from _rifl_ground.system import watch_writes
 from sharedlog._core.errors import LogError, ReentrantUse
 from sharedlog._engines.sqlite.file import LogFile
 from sharedlog._engines.sqlite.rows import head_of
 from sharedlog._engines.waiting import Waiters
-
-_MODIFY = 0x00000002
-_CLOEXEC, _NONBLOCK = os.O_CLOEXEC, os.O_NONBLOCK
 
 
 class FileEvents:
     """Of one file; one thread waits. Where the kernel gives none, waiting is sleeping."""
 
     def __init__(self, path: Path) -> None:
-        self._wake_out, self._wake_in = os.pipe2(_CLOEXEC | _NONBLOCK)
-        self._events = _open(path)
+        self._wake_out, self._wake_in = os.pipe()
+        for each in (self._wake_out, self._wake_in):
+            os.set_blocking(each, False)
+        self._events = watch_writes(path)
 
     @property
     def heard(self) -> bool:
@@ -58,20 +57,6 @@ class FileEvents:
         for each in (self._wake_out, self._wake_in, self._events):
             if each is not None:
                 os.close(each)
-
-
-def _open(path: Path) -> int | None:
-    try:
-        libc = ctypes.CDLL(None, use_errno=True)
-        events: int = libc.inotify_init1(_CLOEXEC | _NONBLOCK)
-    except (OSError, AttributeError):
-        return None
-    if events < 0:
-        return None
-    if libc.inotify_add_watch(events, os.fsencode(path), _MODIFY) < 0:
-        os.close(events)
-        return None
-    return events
 
 
 # A file event precedes the commit that it is of, by a sync: looks follow it in short steps, and
