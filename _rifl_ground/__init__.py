@@ -25,6 +25,7 @@ It is private, and imports none of them.
 - ``pings``: options of gRPC servers: clients may ping, and have so many connections.
 - ``portions``: what one caller may take of what callers share.
 - ``tls``: of commands that listen, and certificates that are read again.
+- ``findings``: what a look at a store or log finds before a start.
 - ``urls``: splits the URLs of servers; ``servers``: what they all have in common.
 - ``sqlite``, ``postgres``, ``redis``: one layer for all that keep something there.
 """

@@ -22,6 +22,8 @@ class ExitCode(enum.IntEnum):
     NOT_FOUND = 4
     MISSING_EXTRA = 5
     DAMAGED = 6
+    # What a doctor says of a start.
+    REFUSED = 7
     # As shells have it: 128 and the signal.
     INTERRUPTED = 130
     TERMINATED = 143
@@ -36,6 +38,7 @@ EXIT_CODES: dict[str, dict[ExitCode, str]] = {
         ExitCode.OWNED: "refused: a process owns the store, or runs the call",
         ExitCode.NOT_FOUND: "no such client or call",
         ExitCode.MISSING_EXTRA: "an extra is not installed",
+        ExitCode.INTERRUPTED: "SIGINT came before the end",
     },
     "sharedlog": {
         ExitCode.DONE: "done",
@@ -48,6 +51,17 @@ EXIT_CODES: dict[str, dict[ExitCode, str]] = {
         ExitCode.NOT_FOUND: "no such log, stream, hold, producer or outbox",
         ExitCode.MISSING_EXTRA: "an extra is not installed",
         ExitCode.DAMAGED: "the log is damaged",
+        ExitCode.INTERRUPTED: "SIGINT came before the end",
+        ExitCode.TERMINATED: "SIGTERM came before the end",
+    },
+    "doctor": {
+        ExitCode.DONE: "a server starts, and nothing is weak",
+        ExitCode.UNAVAILABLE: "no answer, or not in time",
+        ExitCode.USAGE: "wrong usage",
+        ExitCode.DEGRADED: "a server starts, but something is weak",
+        ExitCode.NOT_FOUND: "there is no log yet; sharedlog create can make it",
+        ExitCode.MISSING_EXTRA: "an extra is not installed",
+        ExitCode.REFUSED: "a start would be refused",
         ExitCode.INTERRUPTED: "SIGINT came before the end",
         ExitCode.TERMINATED: "SIGTERM came before the end",
     },

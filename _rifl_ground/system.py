@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import struct
 import sys
 import time
 from collections.abc import Callable
@@ -48,6 +49,8 @@ def at_forks(**told: Callable[[], None]) -> None:
 
 # macOS: a plain fsync leaves what was written in the disk's own cache.
 _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+# Linux' struct flock.
+_LOCK = struct.Struct("hhqqi0q")
 # How a file system says that it has no such command.
 _UNSUPPORTED = (errno.ENOTSUP, errno.ENOTTY, errno.EINVAL)
 
@@ -88,6 +91,19 @@ def lock_for_process(file: int, *, shared: bool = False) -> None:
     Closing any descriptor of the file gives the lock back. A forked child does not have it.
     """
     fcntl.lockf(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+
+
+def is_locked_elsewhere(file: int) -> bool:
+    """Whether another process has ``lock_for_process``'s lock. On Linux nothing is locked for it."""
+    if _LINUX:
+        asked = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        return bool(_LOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, asked))[0] != fcntl.F_UNLCK)
+    try:
+        # For an instant this may keep an opener waiting: it tries again.
+        lock_for_process(file, shared=True)
+    except OSError:
+        return True
+    return False
 
 
 def same_file(one: Path, other: Path) -> bool:

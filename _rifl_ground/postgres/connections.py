@@ -139,6 +139,16 @@ def connect_as_ours(address: PostgresAddress) -> psycopg.Connection[TupleRow]:
     return connection
 
 
+def connect_briefly(address: PostgresAddress) -> psycopg.Connection[TupleRow]:
+    """Connect for short statements: ``NoAnswer`` if one has no answer in time.
+
+    Nothing is set: a pool may lend the session to others.
+    """
+    connection = connect_as(_Connection, address)
+    connection.limit_s = address.timeout_s + _GRACE_S
+    return connection
+
+
 class Pools:
     """Makes and keeps the pools: one for threads, one for each event loop.
 

@@ -9,12 +9,13 @@ that came with the connection shows that there is a pooler at all.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import psycopg
 
 from _rifl_ground.postgres.address import Pooler, PostgresAddress
-from _rifl_ground.postgres.connections import connect
+from _rifl_ground.postgres.connections import connect_briefly
 
 _REMEDY = (
     "connect to the server itself, or to a pool in session mode with ?pooler=session: in "
@@ -40,7 +41,8 @@ def check_pooler(
     pid = _pid(connection)
     if not is_pooled(connection, pid):
         return
-    with connect(address) as another:
+    # A pool that is full lends it a session late, or never.
+    with closing(connect_briefly(address)) as another:
         if _pid(another) == pid or _pid(connection) != pid:
             raise refused(f"{address} is a pooler in transaction mode: {_REMEDY}")
     if address.pooler is not Pooler.SESSION:

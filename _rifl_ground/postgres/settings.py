@@ -86,6 +86,19 @@ def weaknesses(found: Sequence[str | None]) -> list[Weakness]:
     ]
 
 
+def found_weak(
+    connection: psycopg.Connection[Any], tables: Tables
+) -> tuple[list[Weakness], list[Weakness]]:
+    """Return what is weak of the settings and tables, and what our sessions override; reads."""
+    unsynced = "current_setting('synchronous_commit') = 'off'"
+    # A connection that is lent to handlers has cursors that refuse ours.
+    with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
+        cursor.execute(f"SELECT {settings_with(tables)}, {unsynced}".encode())
+        row = cursor.fetchone()
+    found, off = row or ((), False)
+    return weaknesses(found), [SYNCHRONOUS] * off
+
+
 def check_durability(
     connection: psycopg.Connection[Any],
     address: PostgresAddress,
@@ -97,13 +110,7 @@ def check_durability(
     Raises ``refused(why)`` at another one, unless it is ``synchronous_commit`` alone: each of
     our sessions overrides that, and so does ``rifl.record`` in a handler's transaction.
     """
-    unsynced = "current_setting('synchronous_commit') = 'off'"
-    # A connection that is lent to handlers has cursors that refuse ours.
-    with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
-        cursor.execute(f"SELECT {settings_with(tables)}, {unsynced}".encode())
-        row = cursor.fetchone()
-    found, off = row or ((), False)
-    weak = weaknesses(found)
+    weak, overridden = found_weak(connection, tables)
     if weak and address.durability is Durability.REQUIRE:
         raise refused(f"{address}: {told(weak)} (?durability=warn opens it all the same)")
-    return [*weak, *[SYNCHRONOUS] * off]
+    return [*weak, *overridden]

@@ -105,7 +105,7 @@ class Clients:
         ``refused(why)`` otherwise. A server that hides its settings counts as weak. Raises
         redis-py's errors.
         """
-        found = self._looked_at()
+        found = self.found_weak()
         if self._address.durability is Durability.REQUIRE:
             if found:
                 raise refused(
@@ -122,11 +122,12 @@ class Clients:
         redis-py's errors.
         """
         if self._judges and (self._weak or time.monotonic() >= self._look_at):
-            self._weak = told(self._looked_at())
+            self._weak = told(self.found_weak())
             self._look_at = time.monotonic() + _LOOK_EVERY_S
         return self._weak
 
-    def _looked_at(self) -> list[Weakness]:
+    def found_weak(self) -> list[Weakness]:
+        """Return what is weak of all servers' settings now. Raises redis-py's errors."""
         client = self.blocking
         nodes = client.get_primaries() if self._address.clustered else [None]
         found: list[Weakness] = []

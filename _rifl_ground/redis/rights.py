@@ -16,6 +16,7 @@ import redis
 from _rifl_ground.redis.lua import Script
 
 RIGHTS = Script(files("_rifl_ground.redis") / "scripts", ("rights",))
+MAY = Script(files("_rifl_ground.redis") / "scripts", ("may",), writes=False)
 _CALLED = re.compile(r"redis\.p?call\('([A-Z]+)'")
 _DENIED = re.compile(
     r"NOPERM|ACL failure|can't run this command|can't access at least one of the keys"
@@ -63,15 +64,23 @@ UNLINK @hash @text @sorted @list @stream
 
 def probe(scripts: Iterable[Any], channel: str = "") -> list[Any]:
     """Return the arguments of the script that tries all commands these scripts call."""
+    return _flat(_tried(scripts, channel))
+
+
+def _tried(scripts: Iterable[Any], channel: str) -> list[list[str]]:
     called = {name for script in scripts for name in _CALLED.findall(script.text)}
-    arguments: list[Any] = []
+    found = []
     for line in _PROBES.split("\n"):
         words = line.split()
         if words and words[0] in called:
             if words[0] == "PUBLISH":
                 words[1] = channel
-            arguments += [len(words), *words]
-    return arguments
+            found.append(words)
+    return found
+
+
+def _flat(commands: Iterable[Sequence[str]]) -> list[Any]:
+    return [part for words in commands for part in (len(words), *words)]
 
 
 def refused(failed: Sequence[Any]) -> list[str]:
@@ -118,6 +127,43 @@ def missing_in_scripts(
             for command in refused(failed)
         ]
     return list(dict.fromkeys(missing))
+
+
+def lacking(
+    client: Any,
+    keys: Iterable[str],
+    scripts: Sequence[Any],
+    channel: str = "",
+    outside: Sequence[Sequence[str]] = (),
+) -> list[str] | None:
+    """Return what the user may not do of what is tried at a start, and try none of it.
+
+    ``outside``: commands that are given beside scripts. None: the server cannot tell.
+    """
+    missing: list[str] = []
+    for key in keys:
+        commands = [
+            *_tried(scripts, channel),
+            *(["SCRIPT", "LOAD", "return 1"], ["EVALSHA", RIGHTS.sha, "1", key]),
+            *map(list, outside),
+        ]
+        try:
+            word, *numbers = client.eval(MAY.text, 1, key, *_flat(commands))
+        except redis.exceptions.NoPermissionError as error:
+            missing.append(_told("EVAL", key, error))
+            continue
+        if word == b"unknown":
+            return None
+        missing += [_named(commands[int(number)], key) for number in numbers]
+    return list(dict.fromkeys(missing))
+
+
+def _named(words: Sequence[str], key: str) -> str:
+    if any(word.startswith("@") for word in words):
+        return f"{words[0]} {key}:*"
+    if words[0] in ("EVALSHA", "SCRIPT"):
+        return {"EVALSHA": f"EVALSHA {key}", "SCRIPT": "SCRIPT LOAD"}[words[0]]
+    return " ".join(word for word in words if word != "probe")
 
 
 def missing_outside(client: Any, channel: str) -> list[str]:

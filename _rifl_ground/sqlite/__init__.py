@@ -7,4 +7,5 @@
 - ``long_wal``: its length, emptied and bounded; ``folders``: names that outlive a loss of power;
   ``write_lock``: who has the lock to write; ``owned``: transactions in which other code runs, by
   connections that are ``lent``.
+- ``doctor``: a look at a file before a start.
 """

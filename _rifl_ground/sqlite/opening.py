@@ -114,11 +114,7 @@ def connect(
             f"{path} was open in the parent process (pid {os.getppid()}) at the fork: "
             "open it in the child only, or close it before the fork"
         )
-    with suppress(OSError):
-        found = path.stat()
-        if stat.S_ISREG(found.st_mode) and 0 < found.st_size < _SMALLEST_PAGE:
-            # SQLite would take it for a new one.
-            raise CutOff(f"{path} is cut off in its first page")
+    check_length(path)
     if create:
         # What is in the way SQLite says itself.
         with suppress(OSError):
@@ -144,11 +140,19 @@ def connect(
         # What a reader made of the WAL is given back when the next writer begins it anew.
         connection.execute(f"PRAGMA journal_size_limit={wal_kept_bytes}")
         connection.execute(f"PRAGMA wal_autocheckpoint={checkpoint_pages}")
-        _check_build(connection)
+        check_build(connection)
     except BaseException:
         Connection.close(connection)
         raise
     return connection
+
+
+def check_length(path: Path) -> None:
+    """Raise ``CutOff`` for a file that SQLite would take for a new one."""
+    with suppress(OSError):
+        found = path.stat()
+        if stat.S_ISREG(found.st_mode) and 0 < found.st_size < _SMALLEST_PAGE:
+            raise CutOff(f"{path} is cut off in its first page")
 
 
 def has_wal(connection: sqlite3.Connection) -> bool:
@@ -184,7 +188,8 @@ def _hold(connection: Connection) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
 
-def _check_build(connection: sqlite3.Connection) -> None:
+def check_build(connection: sqlite3.Connection) -> None:
+    """Raise ``Stopped`` where this process's SQLite is built so that it does not sync."""
     if not _built:
         _built.update([name for (name,) in connection.execute("PRAGMA compile_options")])
     if weak := sorted(_built & _WEAKENING):
@@ -194,16 +199,26 @@ def _check_build(connection: sqlite3.Connection) -> None:
         )
 
 
-def reading(path: Path, *, busy_s: float = 5.0, alone: bool = False) -> sqlite3.Connection:
+def reading(
+    path: Path,
+    factory: type[sqlite3.Connection] = sqlite3.Connection,
+    *,
+    busy_s: float = 5.0,
+    alone: bool = False,
+    makes_none: bool = False,
+) -> sqlite3.Connection:
     """Return a connection that only reads.
 
-    ``alone``: it reads the one file, without its ``-wal``, and takes no lock.
+    ``alone``: it reads the one file, without its ``-wal``, and takes no lock. ``makes_none``: it
+    makes and writes no file beside it, and cannot read where there is a ``-wal`` without ``-shm``.
     """
+    how = "&immutable=1" * alone + "&readonly_shm=1" * makes_none
     return sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode=ro&cache=private{'&immutable=1' if alone else ''}",
+        f"{path.absolute().as_uri()}?mode=ro&cache=private{how}",
         uri=True,
         timeout=busy_s,
         isolation_level=None,
+        factory=factory,
     )
 
 

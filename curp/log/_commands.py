@@ -1,4 +1,4 @@
-"""``curp log dump|verify|accept-loss URL`` and ``copy FROM TO``, also ``python -m curp.log``."""
+"""``curp log dump|verify|doctor|accept-loss URL``, ``copy FROM TO``; ``python -m curp.log``."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError
 
 from _rifl_ground.audit import acting
-from _rifl_ground.exits import CommandRefused, failed
+from _rifl_ground.exits import CommandRefused, ExitCode, failed, told_exit_codes
+from _rifl_ground.findings import tell
 from _rifl_ground.options import add_url, find_url
 from curp.log._commits import GroupLog
 from curp.log._copying import copy_log
-from curp.log._errors import LogError
-from curp.log._opening import accept_loss, open_engine, why_stopped
+from curp.log._errors import InvalidRequest, LogError
+from curp.log._opening import accept_loss, examine, open_engine, why_stopped
 from curp.log._values import LogEntry
 from curp.log._verification import verify
 from curp.v1 import curp_pb2
@@ -97,6 +98,15 @@ def add_log_commands(parser: argparse.ArgumentParser) -> None:
     add_url(check, "url", about="the log's URL")
     check.set_defaults(run=_verify)
 
+    doctor = commands.add_parser(
+        "doctor",
+        help="say what a replica's start would refuse, or is weak; only reads",
+        epilog=told_exit_codes("doctor"),
+    )
+    add_url(doctor, "url", about="the log's URL")
+    doctor.add_argument("--json", action="store_true", help="print one JSON object")
+    doctor.set_defaults(run=_doctor)
+
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; returns 0, 1 for a log that cannot be read whole. One line of error."""
@@ -131,6 +141,16 @@ def _verify(arguments: argparse.Namespace) -> int:
         told["leadership"] = found.leadership._asdict()
     sys.stdout.write(json.dumps(told, ensure_ascii=False) + "\n")
     return 0
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    try:
+        found = examine(arguments.url)
+    except InvalidRequest as error:
+        raise CommandRefused(str(error), ExitCode.USAGE) from error
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    return tell(found, as_json=arguments.json)
 
 
 def _copy(arguments: argparse.Namespace) -> int:

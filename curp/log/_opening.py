@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from curp.log import _addresses as addresses
 from curp.log._addresses import parts_of, shown
@@ -23,6 +24,9 @@ from curp.log._errors import (
 from curp.log._states import check_state, check_whole
 from curp.log._values import NewLog
 from sharedlog._engines.engine import Engine
+
+if TYPE_CHECKING:
+    from _rifl_ground.findings import Checkup
 
 
 def open_engine(url: str, *, new: NewLog | None = None, read_only: bool = False) -> GroupLog:
@@ -89,6 +93,35 @@ def why_stopped(engine: GroupLog, url: str) -> LogError | None:
     except LogError:
         return None
     return None
+
+
+def examine(url: str) -> Checkup:
+    """Look at a group's log by the checks of its opening; only reads.
+
+    Raises ``InvalidRequest`` for a URL that names none.
+    """
+    scheme, group, options = addresses.parts_of(url)
+    base = url.partition("?")[0]
+    if scheme == "sqlite":
+        from curp.log._commits.sqlite import examine_sqlite
+
+        return examine_sqlite(addresses.file_of(url, options)[0], group)
+    if scheme.partition("+")[0] in addresses.REDIS:
+        server, replicas = addresses.redis_address(base, options)
+        from curp.log._commits.redis import examine_redis
+
+        return examine_redis(server, group, replicas)
+    if scheme in addresses.ETCD:
+        cluster = addresses.etcd_address(base, options)
+        from curp.log._commits.etcd import examine_etcd
+
+        return examine_etcd(cluster, group)
+    if scheme in addresses.POSTGRES:
+        database = addresses.postgres_address(url)
+        from curp.log._commits.postgres import examine_postgres
+
+        return examine_postgres(database, group)
+    raise addresses.unknown(scheme)
 
 
 def group_of(url: str) -> str:

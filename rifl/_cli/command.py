@@ -10,6 +10,7 @@ from pathlib import Path
 
 from _rifl_ground.audit import acting
 from _rifl_ground.exits import CommandRefused, ExitCode, failed, told_exit_codes, unread
+from _rifl_ground.findings import tell
 from _rifl_ground.options import add_url, find_url
 from _rifl_ground.version import PrintVersion
 from rifl._cli.export import export
@@ -19,7 +20,7 @@ from rifl._cli.report import Report, print_call, print_client, print_store, prin
 from rifl._cli.unknown import add_unknown
 from rifl._stores.errors import MissingExtra, StoreError, StoreLocked, UnsupportedStore
 from rifl._stores.inspection import Inspection
-from rifl._stores.opening import end_session, open_inspection
+from rifl._stores.opening import end_session, examine, open_inspection
 from rifl.core._shared.errors import RiflError
 from rifl.core._shared.identity import RpcId
 
@@ -56,6 +57,8 @@ def main(argv: list[str] | None = None) -> int:
         find_url(arguments)
         if arguments.run is serve_leases:
             return int(serve_leases(arguments))
+        if arguments.run is _doctor:
+            return int(_doctor(arguments))
         with closing(open_inspection(arguments.url)) as store:
             arguments.run(store, arguments)
             sys.stdout.flush()
@@ -68,6 +71,8 @@ def main(argv: list[str] | None = None) -> int:
         return failed("rifl", error, ExitCode.USAGE)
     except StoreLocked as error:
         return failed("rifl", error, ExitCode.OWNED)
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
     except BrokenPipeError:
         return unread()
     except (StoreError, RiflError, OSError) as error:
@@ -139,6 +144,13 @@ def _parser() -> argparse.ArgumentParser:
     end.set_defaults(run=_end_session)
     add_unknown(commands, url)
     add_lease_server(commands)
+    doctor = commands.add_parser(
+        "doctor",
+        parents=[url],
+        help="say what a server would refuse, or is weak; only reads",
+        epilog=told_exit_codes("doctor"),
+    )
+    doctor.set_defaults(run=_doctor)
     return parser
 
 
@@ -183,6 +195,10 @@ def _release(store: Inspection, arguments: argparse.Namespace) -> None:
     if not released:
         raise CommandRefused(f"{rpc_id} has just gone", ExitCode.NOT_FOUND)
     print_value(Report(as_json=arguments.json), "released", str(rpc_id))
+
+
+def _doctor(arguments: argparse.Namespace) -> ExitCode:
+    return tell(examine(arguments.url), as_json=arguments.json)
 
 
 def _export(store: Inspection, arguments: argparse.Namespace) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from _rifl_ground.urls import without_driver
 from lease_server._shared_authority import open_authority
@@ -13,6 +14,9 @@ from rifl._stores.codec import RecordCodec
 from rifl._stores.errors import MissingExtra, UnsupportedStore
 from rifl._stores.inspection import Inspection
 from rifl._stores.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from _rifl_ground.findings import Checkup
 
 
 def open_store(
@@ -104,6 +108,40 @@ def open_inspection(url: str) -> Inspection:
         return MySqlInspection(url)
     raise UnsupportedStore(
         f"{_scheme(url)!r} is no store that can be inspected: sqlite:///file, redis://host, "
+        f"postgresql://host/db, mysql://host/db{without_driver(_scheme(url))}"
+    )
+
+
+def examine(url: str) -> Checkup:
+    """Look at a store, or at a place for one, by the checks of its start; only reads.
+
+    Raises ``UnsupportedStore`` for a URL that names none.
+    """
+    if url.startswith("sqlite:"):
+        from rifl._stores.sqlite import doctor as sqlite
+
+        return sqlite.examine(url)
+    if url == "memory:":
+        raise UnsupportedStore(
+            "memory: is inside its server's process: there is nothing to look at"
+        )
+    if _is_redis(url):
+        _redis()
+        from rifl._stores.redis import doctor as redis
+
+        return redis.examine(url)
+    if _is_postgres(url):
+        _postgres()
+        from rifl._stores.postgres import doctor as postgres
+
+        return postgres.examine(url)
+    if _is_mysql(url):
+        _mysql()
+        from rifl._stores.mysql import doctor as mysql
+
+        return mysql.examine(url)
+    raise UnsupportedStore(
+        f"{_scheme(url)!r} is no store that can be looked at: sqlite:///file, redis://host, "
         f"postgresql://host/db, mysql://host/db{without_driver(_scheme(url))}"
     )
 

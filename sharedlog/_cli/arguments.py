@@ -287,6 +287,15 @@ def _add_operating(
     )
     accept.set_defaults(run=accept_loss, opens=False)
 
+    doctor = commands.add_parser(
+        "doctor",
+        help="say what an opening would refuse, or is weak; only reads",
+        epilog=told_exit_codes("doctor"),
+    )
+    add_url(doctor, "url", about=_URL)
+    doctor.add_argument("--json", action="store_true", help="print one JSON object")
+    doctor.set_defaults(run=operating.doctor, opens=False)
+
     tidy = commands.add_parser(
         "defragment", parents=[url], help="etcd: compact, defragment each member, disarm alarms"
     )

@@ -1,4 +1,4 @@
-"""The operator's commands: create, streams, holds, trim, relay, producers, retire, verify."""
+"""The operator's commands: create, doctor, streams, holds, trim, relay, producers, verify, ..."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import time
 from typing import Any
 
 from _rifl_ground.exits import CommandRefused, ExitCode
+from _rifl_ground.findings import tell
 from _rifl_ground.signals import until_signal
 from sharedlog._cli.shown import print_json, print_table, print_value, progress, told_time
 from sharedlog._core.errors import CorruptLog, LogError, UnknownProducer
@@ -18,6 +19,7 @@ from sharedlog._core.named import all_names
 from sharedlog._core.roster import granted_producers
 from sharedlog._core.trim import TrimOutcome
 from sharedlog._core.verifying import Verifier, VerifyReport
+from sharedlog._engines.opening import examine
 from sharedlog._log.log import Log
 from sharedlog._log.opening import create_log
 from sharedlog._outbox.adopting import adopt_outbox
@@ -29,6 +31,11 @@ def create(arguments: argparse.Namespace) -> int:
     with create_log(arguments.url, timeout=arguments.timeout) as log:
         print_value(arguments.json, {"incarnation": log.incarnation, "durability": log.durability})
     return ExitCode.DONE
+
+
+def doctor(arguments: argparse.Namespace) -> int:
+    """Look at a log, or at a place for one, before it is opened."""
+    return tell(examine(arguments.url), as_json=arguments.json)
 
 
 def streams(log: Log, arguments: argparse.Namespace) -> int:

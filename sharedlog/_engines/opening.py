@@ -16,6 +16,7 @@ from sharedlog._engines.engine import Engine
 from sharedlog._engines.memory import MemoryEngine, MemoryLog
 
 if TYPE_CHECKING:
+    from _rifl_ground.findings import Checkup
     from sharedlog._engines.etcd.defragmenting import ClusterMember
 
 _MEMORY = "memory:"
@@ -124,6 +125,34 @@ def defragment(url: str) -> list[ClusterMember]:
     from sharedlog._engines.etcd import opening
 
     return opening.defragment_at(url)
+
+
+def examine(url: str) -> Checkup:
+    """Look at a log, or at a place for one, by the checks of its opening; only reads.
+
+    Raises ``InvalidRequest`` for a URL that names none.
+    """
+    if url.startswith(_MEMORY):
+        raise InvalidRequest("memory: is inside its program's process: there is nothing to look at")
+    if url.startswith(PREFIX):
+        from sharedlog._engines.sqlite import doctor as sqlite
+
+        return sqlite.examine(_path(url))
+    if _scheme(url) in _REDIS:
+        _redis()
+        from sharedlog._engines.redis import doctor as redis
+
+        return redis.examine(url)
+    if _scheme(url) in _ETCD:
+        from sharedlog._engines.etcd import doctor as etcd
+
+        return etcd.examine(url)
+    if _scheme(url) in _POSTGRES:
+        _postgres()
+        from sharedlog._engines.postgres import doctor as postgres
+
+        return postgres.examine(url)
+    raise _unknown(url)
 
 
 def has_server(url: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from contextlib import closing
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from curp.log._commits.keys import CONFIGURATION, FORMAT, first_keys, loss_puts
@@ -20,6 +21,9 @@ from sharedlog._engines.etcd.v1 import etcd_pb2 as pb
 from sharedlog._engines.formats import check_format
 from sharedlog._engines.owner import Home
 
+if TYPE_CHECKING:
+    from _rifl_ground.findings import Checkup
+
 
 def open_etcd(
     address: EtcdAddress, group: str, *, new: NewLog | None = None, read_only: bool = False
@@ -31,8 +35,15 @@ def open_etcd(
         new=None if new is None else first_keys(new),
         removed=0 if new is None else new.trimmed,
         read_only=read_only,
-        home=Home(GROUPS, _root(address, group), FORMAT, "curp log accept-loss"),
+        home=_home(address, group),
     )
+
+
+def examine_etcd(address: EtcdAddress, group: str) -> Checkup:
+    """Look at a group's log by the checks of its opening; only reads."""
+    from sharedlog._engines.etcd import doctor
+
+    return doctor.examine_log(address, group, _home(address, group))
 
 
 def accept_loss(address: EtcdAddress, group: str, told: dict[str, str]) -> str:
@@ -77,3 +88,7 @@ def accept_loss(address: EtcdAddress, group: str, told: dict[str, str]) -> str:
 
 def _root(address: EtcdAddress, group: str) -> str:
     return f"{address.prefix}/{quote(group, safe='')}/"
+
+
+def _home(address: EtcdAddress, group: str) -> Home:
+    return Home(GROUPS, _root(address, group), FORMAT, "curp log accept-loss")

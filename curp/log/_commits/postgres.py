@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import psycopg
@@ -19,6 +19,9 @@ from curp.log._values import NewLog
 from sharedlog._engines.checksums import sent, values_of
 from sharedlog._engines.postgres.engine import PostgresEngine
 from sharedlog._engines.postgres.schema import create, find
+
+if TYPE_CHECKING:
+    from _rifl_ground.findings import Checkup
 
 _KEY = (
     "SELECT k.value FROM {0}.log l LEFT JOIN {0}.key k ON k.log_id = l.log_id AND k.key = %b "
@@ -42,6 +45,13 @@ def open_postgres(
         return create(connection, address, _name(group), first_keys(new), new.trimmed)
 
     return PostgresEngine(address, begin, owner=GROUPS, read_only=read_only, clock=clock)
+
+
+def examine_postgres(address: PostgresAddress, group: str) -> Checkup:
+    """Look at a group's log by the checks of its opening; only reads."""
+    from sharedlog._engines.postgres import doctor
+
+    return doctor.examine_log(address, _name(group), GROUPS)
 
 
 def accept_loss(address: PostgresAddress, group: str, told: dict[str, str]) -> str:

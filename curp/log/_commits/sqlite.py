@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from curp.log._commits.keys import CONFIGURATION, FORMAT, first_keys, loss_puts
 from curp.log._errors import log_exists, no_such_log
@@ -16,6 +17,9 @@ from sharedlog._engines.sqlite import SqliteEngine, rows
 from sharedlog._engines.sqlite.commit_note import CommitNote
 from sharedlog._engines.sqlite.file import Counting, LogFile
 from sharedlog._engines.terms import BootClock
+
+if TYPE_CHECKING:
+    from _rifl_ground.findings import Checkup
 
 _META = "CREATE TABLE curp_meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID"
 _LOGS = "CREATE TABLE curp_log (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)"
@@ -56,6 +60,22 @@ def open_sqlite(
     except BaseException:
         file.close()
         raise
+
+
+def examine_sqlite(path: Path, group: str) -> Checkup:
+    """Look at a group's log by the checks of its opening; only reads."""
+    from _rifl_ground.sqlite.doctor import read_untouched
+    from sharedlog._engines.sqlite.doctor import check_commits, examine_file
+
+    path = path.absolute()
+
+    def check() -> None:
+        if not path.exists():
+            raise no_such_log(str(path), group)
+        number = read_untouched(path, lambda connection: _find(connection, path, group))
+        check_commits(path, _counting_of(path, number), GROUPS, prefix=_prefix(number))
+
+    return examine_file(path, check)
 
 
 def accept_loss(path: Path, group: str, told: dict[str, str]) -> str:

@@ -3,7 +3,7 @@
 - ``store``, over the generic ``rifl._stores.sql``; ``dialect``: what that does not know of them.
 - ``settings``: servers that are refused, and what weakens commits; ``failures``: errors.
 - ``transactions``: handlers' own, with the record in them, and their connections in a block.
-- ``store_address``: URLs; ``inspection``: a look from outside.
+- ``store_address``: URLs; ``inspection``: a look from outside; ``doctor``: one before a start.
 """
 
 from rifl._stores.mysql.store import MySqlStore, open_lease_storage

@@ -9,7 +9,8 @@
 - ``schema``: tables and functions (``sql/``); ``continuity``: is it the database it was, by its
   beats and its ``history``?
 - ``opening``: connected and checked; ``store_address``: URLs.
-- ``lease_storage``, ``inspection``: leases in the store, and a look into it from outside.
+- ``lease_storage``, ``inspection``: leases in the store, and a look into it from outside;
+  ``doctor``: one before a start.
 """
 
 from rifl._stores.postgres.lease_storage import PostgresLeaseStorage

@@ -8,7 +8,8 @@ everyone, until an operator accepts the loss.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import psycopg
 
@@ -37,16 +38,33 @@ def breaks(kept: str, found: str, *, copied: bool) -> str:
     )
 
 
-def continue_history(
-    connection: psycopg.Connection[Any], address: PostgresAddress, meta: dict[str, str]
-) -> tuple[str, str]:
-    """Note the history that is written from now on; why it breaks off, and which it is."""
+class History(NamedTuple):
+    """Where a store was written last, and where it is now; ``broken``: why it does not go on."""
+
+    kept: str
+    found: str
+    copied: str
+    broken: str
+
+
+def look_at_history(
+    connection: psycopg.Connection[Any], address: PostgresAddress, meta: Mapping[str, str]
+) -> History:
+    """Return what the server says of itself, beside what the store's notes say; only reads."""
     row = connection.execute(
         f"SELECT {address.schema}.history_1(), {address.schema}.copied_1()::text".encode()
     ).fetchone()
     found, copied = row or ("", "false")
     kept = meta.get("history", "")
     broken = breaks(kept, found, copied=meta.get("copied") == "true")
+    return History(kept, found, copied, broken)
+
+
+def continue_history(
+    connection: psycopg.Connection[Any], address: PostgresAddress, meta: Mapping[str, str]
+) -> tuple[str, str]:
+    """Note the history that is written from now on; why it breaks off, and which it is."""
+    kept, found, copied, broken = look_at_history(connection, address, meta)
     if broken and address.durability is Durability.WARN:
         _log.critical("store_may_have_lost", store=str(address), reason=broken)
     elif broken:

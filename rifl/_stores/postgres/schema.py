@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any, NamedTuple
 
@@ -74,9 +75,8 @@ def prepare(connection: psycopg.Connection[Any], address: PostgresAddress) -> Pr
 
     Of several replicas that start at once, one makes it. Raises a ``StoreError``.
     """
-    if connection.info.server_version < _OLDEST_SERVER:
-        raise UnsupportedStore(f"{address}: PostgreSQL 14 or newer is needed")
-    _check_writable(connection, address)
+    check_version(connection, address)
+    check_writable(connection, address)
     try:
         with connection.transaction():
             # Released at the end of the transaction.
@@ -84,11 +84,11 @@ def prepare(connection: psycopg.Connection[Any], address: PostgresAddress) -> Pr
                 "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))",
                 (f"rifl schema {address.schema}",),
             )
-            meta = _meta(connection, address)
+            meta = noted(connection, address)
             if meta is None:
                 connection.execute(script(address.schema).encode())
-                meta = _meta(connection, address) or {}
-            met = _checked(meta, address)
+                meta = noted(connection, address) or {}
+            met = checked(meta, address)
             if met.functions < FUNCTIONS:
                 connection.execute(functions(address.schema).encode())
             broken, history = continue_history(connection, address, meta)
@@ -120,16 +120,20 @@ def read_meta(connection: psycopg.Connection[Any], address: PostgresAddress) -> 
     Also of one that has stopped. Raises ``WrongDatabase`` if there is none,
     ``StoreCorrupt``, ``StoreSchemaTooNew``.
     """
-    meta = _meta(connection, address)
+    meta = noted(connection, address)
     if meta is None:
         raise WrongDatabase(f"{address} holds no rifl store")
     why = meta.pop("stopped", "")
     if "stopped_store" in meta:
         meta["store"] = meta["stopped_store"]
-    return _checked(meta, address)._replace(stopped=why)
+    return checked(meta, address)._replace(stopped=why)
 
 
-def _checked(meta: dict[str, str], address: PostgresAddress) -> Met:
+def checked(meta: Mapping[str, str], address: PostgresAddress) -> Met:
+    """Judge what is noted of a store: raises ``StoreCorrupt``, also if it stopped.
+
+    ``StoreSchemaTooNew``: a newer release wrote it.
+    """
     if "stopped" in meta:
         raise StoreCorrupt(stopped(address, meta["stopped"]))
     try:
@@ -145,10 +149,11 @@ def _checked(meta: dict[str, str], address: PostgresAddress) -> Met:
 
 def read_store_id(connection: psycopg.Connection[Any], address: PostgresAddress) -> str:
     """Return the id of the store that is there, empty if there is none."""
-    return (_meta(connection, address) or {}).get("store", "")
+    return (noted(connection, address) or {}).get("store", "")
 
 
-def _meta(connection: psycopg.Connection[Any], address: PostgresAddress) -> dict[str, str] | None:
+def noted(connection: psycopg.Connection[Any], address: PostgresAddress) -> dict[str, str] | None:
+    """Return all that is noted of the store, None if there is none; makes nothing."""
     table = f"{address.schema}.meta"
     found = connection.execute("SELECT to_regclass(%s)", (table,)).fetchone()
     if found is None or found[0] is None:
@@ -161,7 +166,14 @@ def _meta(connection: psycopg.Connection[Any], address: PostgresAddress) -> dict
         raise StoreCorrupt(f"{address}: {table} is not a rifl table") from error
 
 
-def _check_writable(connection: psycopg.Connection[Any], address: PostgresAddress) -> None:
+def check_version(connection: psycopg.Connection[Any], address: PostgresAddress) -> None:
+    """Raise ``UnsupportedStore`` for a server that is too old."""
+    if connection.info.server_version < _OLDEST_SERVER:
+        raise UnsupportedStore(f"{address}: PostgreSQL 14 or newer is needed")
+
+
+def check_writable(connection: psycopg.Connection[Any], address: PostgresAddress) -> None:
+    """Raise ``StoreUnreachable`` for a server that cannot be written."""
     row = connection.execute(
         "SELECT pg_is_in_recovery(), current_setting('transaction_read_only')"
     ).fetchone()

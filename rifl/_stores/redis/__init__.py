@@ -4,7 +4,8 @@
 - ``backend``: requests, and what is heard; ``combining``, ``packed_connection``: those of calls.
 - ``scripts``, ``script_calls``: the Lua, and requests as calls of it.
 - ``opening``: connected and checked; ``store_address``: URLs.
-- ``lease_storage``: leases and sessions in the store; ``inspection``: a look into it from outside.
+- ``lease_storage``: leases and sessions in the store; ``inspection``: a look into it from outside;
+  ``doctor``: one before a start.
 """
 
 from rifl._stores.redis.lease_storage import RedisLeaseStorage

@@ -37,7 +37,7 @@ def open_backend(address: RedisStoreAddress) -> RedisBackend:
         _check_rights(clients.blocking, address)
         fresh = fresh_id()
         arguments = ("", f"{address.namespace}:{{store}}:", "", -1, fresh, LAYOUT)
-        reply = clients.blocking.eval(OPEN.text, 1, _meta(address), *arguments)
+        reply = clients.blocking.eval(OPEN.text, 1, meta_key(address), *arguments)
         store_id, layout, stopped = reply
     except (redis.RedisError, OSError) as error:
         clients.close()
@@ -45,15 +45,11 @@ def open_backend(address: RedisStoreAddress) -> RedisBackend:
     except BaseException:
         clients.close()
         raise
-    if stopped:
+    try:
+        check_noted(address, layout, stopped)
+    except BaseException:
         clients.close()
-        raise StoreCorrupt(
-            f"{address} has lost records that it had acknowledged, as a replica found: calls may "
-            "have run of which it knows nothing. Once that is settled: rifl accept-loss URL"
-        )
-    if int(layout) > LAYOUT:
-        clients.close()
-        raise StoreSchemaTooNew(_too_new(address, int(layout)))
+        raise
     return RedisBackend(address, clients, store_id)
 
 
@@ -64,18 +60,38 @@ def find_backend(address: RedisStoreAddress) -> tuple[RedisBackend, int]:
     """
     clients = _connect(address)
     try:
-        store_id, layout = clients.blocking.hmget(_meta(address), "store", "layout")
+        store_id, layout = clients.blocking.hmget(meta_key(address), "store", "layout")
     except (redis.RedisError, OSError) as error:
         clients.close()
         raise StoreUnreachable(f"{address} cannot be read: {error}") from error
     if store_id is None or layout is None:
         clients.close()
         raise WrongDatabase(f"{address} holds no rifl store in the namespace {address.namespace!r}")
-    found = int(layout)
-    if found > LAYOUT:
+    try:
+        # Also one that has stopped.
+        found = check_noted(address, layout, None)
+    except BaseException:
         clients.close()
-        raise StoreSchemaTooNew(_too_new(address, found))
+        raise
     return RedisBackend(address, clients, store_id), found
+
+
+def check_noted(address: RedisStoreAddress, layout: bytes, stopped: bytes | None) -> int:
+    """Return the layout that is noted; raises ``StoreCorrupt``, ``StoreSchemaTooNew``."""
+    if stopped:
+        raise StoreCorrupt(
+            f"{address} has lost records that it had acknowledged, as a replica found: calls may "
+            "have run of which it knows nothing. Once that is settled: rifl accept-loss URL"
+        )
+    try:
+        found = int(layout)
+    except ValueError as error:
+        raise StoreCorrupt(f"{address}: what is noted of it is damaged, or not rifl's") from error
+    if found > LAYOUT:
+        raise StoreSchemaTooNew(
+            f"{address} has layout {found}; this release knows up to {LAYOUT}: upgrade it"
+        )
+    return found
 
 
 def fresh_id() -> str:
@@ -101,8 +117,8 @@ def _check_durability(clients: Clients, address: RedisStoreAddress) -> None:
 
 def _check_rights(client: Any, address: RedisStoreAddress) -> None:
     """Raise ``StoreUnreachable``, naming all that the user may not do."""
-    channel = f"{address.namespace}:{{store}}:wake:probe"
-    keys = _keys_to_try(client, address)
+    channel = probe_channel(address)
+    keys = keys_to_try(client, address)
     missing = missing_in_scripts(client, keys, SERVING, channel)
     missing += missing_outside(client, channel)
     if missing:
@@ -112,7 +128,13 @@ def _check_rights(client: Any, address: RedisStoreAddress) -> None:
         )
 
 
-def _keys_to_try(client: Any, address: RedisStoreAddress) -> list[str]:
+def probe_channel(address: RedisStoreAddress) -> str:
+    """Return a channel of those that replicas wake each other by."""
+    return f"{address.namespace}:{{store}}:wake:probe"
+
+
+def keys_to_try(client: Any, address: RedisStoreAddress) -> list[str]:
+    """Return how the keys to try begin: of the store, of clients, and one on each server."""
     keys = [f"{address.namespace}:{{{tag}}}:probe" for tag in ("store", "0")]
     if not address.clustered:
         return keys
@@ -130,9 +152,6 @@ def _keys_to_try(client: Any, address: RedisStoreAddress) -> list[str]:
     return keys
 
 
-def _meta(address: RedisStoreAddress) -> str:
+def meta_key(address: RedisStoreAddress) -> str:
+    """Return the key of what is noted of the store."""
     return f"{address.namespace}:{{store}}:meta"
-
-
-def _too_new(address: RedisStoreAddress, layout: int) -> str:
-    return f"{address} has layout {layout}; this release knows up to {LAYOUT}: upgrade it"

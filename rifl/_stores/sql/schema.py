@@ -135,7 +135,7 @@ def prepare(session: SqlSession, history: str) -> StoreNotes:
     """
     dialect, connection = session.dialect, session.connection
     dialect.lock_schema(connection)
-    if not _is_made(session):
+    if not is_made(session):
         for statement in dialect.tables(TABLES):
             session.run(statement)
         _fill(session)
@@ -144,17 +144,18 @@ def prepare(session: SqlSession, history: str) -> StoreNotes:
     found = checked(meta, dialect)
     if found.stopped:
         raise StoreCorrupt(stopped(dialect, found.stopped))
-    broken = breaks(found.history, history, dialect)
-    if broken and dialect.durability is Durability.REQUIRE:
-        stop(session, found.store_id, broken)
+    why = breaks(found.history, history, dialect)
+    if why and dialect.durability is Durability.REQUIRE:
+        stop(session, found.store_id, why)
         connection.commit()
-        raise StoreCorrupt(stopped(dialect, broken))
+        raise StoreCorrupt(stopped(dialect, why))
     put_meta(session, b"history", history)
     connection.commit()
     return StoreNotes(found.store_id, history)
 
 
-def _is_made(session: SqlSession) -> bool:
+def is_made(session: SqlSession) -> bool:
+    """Whether the tables are there, whole."""
     # The layout is noted last.
     there = session.dialect.is_there(session.connection, "meta")
     return there and b"layout" in read_meta(session)
@@ -206,13 +207,18 @@ def checked(meta: dict[bytes, str], dialect: Dialect) -> StoreNotes:
 
 
 def breaks(kept: str, found: str, dialect: Dialect) -> str:
+    """The same as ``broken``; where that is served from all the same, it is logged."""
+    why = broken(kept, found)
+    if why and dialect.durability is Durability.WARN:
+        _log.critical("store_may_have_lost", store=dialect.place, reason=why)
+    return why
+
+
+def broken(kept: str, found: str) -> str:
     """Return why a store that was written on ``kept`` may lack something on ``found``."""
     if not kept or not found or kept == found:
         return ""
-    why = f"the database server is another one (it was {kept}, and is {found})"
-    if dialect.durability is Durability.WARN:
-        _log.critical("store_may_have_lost", store=dialect.place, reason=why)
-    return why
+    return f"the database server is another one (it was {kept}, and is {found})"
 
 
 def stop(session: SqlSession, store_id: str, why: str) -> None:

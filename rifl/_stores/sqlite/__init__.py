@@ -11,7 +11,8 @@
 - ``shared_transactions``: many calls in one commit; ``blocks``: a handler's part in one;
   ``connection_proxy``: what it does its statements on.
 - ``file_guard``, ``note_file``, ``ownership``, ``medium``: the files, and whose they are.
-- ``lease_storage``, ``inspection``, ``restored``, ``address``: as their names say.
+- ``lease_storage``, ``inspection``, ``restored``, ``address``: as their names say; ``doctor``: a
+  look before a start.
 """
 
 from rifl._stores.sqlite.store import SqliteStore

@@ -11,7 +11,7 @@ from pathlib import Path
 from _rifl_ground.files import open_beside
 from _rifl_ground.owned_lock import OwnedLock
 from _rifl_ground.sqlite.opening import is_inherited
-from _rifl_ground.system import at_forks, lock_for_process
+from _rifl_ground.system import at_forks, is_locked_elsewhere, lock_for_process
 from rifl._stores.errors import StoreLocked, StoreUnreachable
 
 _POLL_S = 0.05
@@ -33,12 +33,9 @@ def owner_of(path: Path) -> str | None:
         except OSError:
             return None
         try:
-            # For an instant this may keep an opener waiting: it tries again.
-            lock_for_process(file, shared=True)
-        except OSError:
+            if not is_locked_elsewhere(file):
+                return None
             return f"pid {os.pread(file, 32, 0).decode(errors='replace').strip() or 'unknown'}"
-        else:
-            return None
         finally:
             os.close(file)
 

@@ -201,7 +201,7 @@ def open_database(
         if not path.exists() or not path.stat().st_size:
             guard.admit(None)
         connection = connect(path)
-        _check_pages(connection, path)
+        check_pages(connection, path)
         connection.execute("BEGIN IMMEDIATE")
         held, incarnation = _prepare(connection, path, store_id, guard)
         guard.raise_commits(connection, held.commits)
@@ -262,7 +262,7 @@ def accept_copy(path: Path, connection: sqlite3.Connection) -> None:
     remove_note(path)
 
 
-def _check_pages(connection: sqlite3.Connection, path: Path) -> None:
+def check_pages(connection: sqlite3.Connection, path: Path) -> None:
     """Raise ``StoreCorrupt`` for damage; of calls in a large file where they are read."""
     checked = ["1"]
     pages, size = (
@@ -281,7 +281,7 @@ def _check_pages(connection: sqlite3.Connection, path: Path) -> None:
 def _prepare(
     connection: sqlite3.Connection, path: Path, store_id: str | None, guard: Guard
 ) -> tuple[FileIdentity, int]:
-    known = connection.execute("SELECT 1 FROM sqlite_master WHERE name='rifl_meta'").fetchone()
+    known = is_known(connection)
     if not known:
         guard.admit(None)
         for statement in _statements(_TABLES):
@@ -294,6 +294,29 @@ def _prepare(
         set_meta(connection, "opening", 0)
         set_meta(connection, "commits", 0)
         set_meta(connection, "closed", 1)
+    for old in range(check_version(connection, path), SCHEMA_VERSION):
+        for statement in _MIGRATIONS[old]:
+            connection.execute(statement)
+    set_meta(connection, "schema_version", SCHEMA_VERSION)
+    held = identity_of(connection, path, store_id)
+    if known:
+        guard.admit(held)
+    incarnation = _number(connection, "incarnation") + 1
+    set_meta(connection, "incarnation", incarnation)
+    set_meta(connection, "opening", guard.opening)
+    set_meta(connection, "commits", held.commits + 1)
+    set_meta(connection, "closed", 0)
+    return held._replace(commits=held.commits + 1, closed=False), incarnation
+
+
+def is_known(connection: sqlite3.Connection) -> bool:
+    """Whether the database has rifl's tables."""
+    known = connection.execute("SELECT 1 FROM sqlite_master WHERE name='rifl_meta'").fetchone()
+    return known is not None
+
+
+def check_version(connection: sqlite3.Connection, path: Path) -> int:
+    """Return the version of the tables; raises ``StoreSchemaTooNew``, ``StoreCorrupt``."""
     version = _number(connection, "schema_version")
     if version > SCHEMA_VERSION:
         raise StoreSchemaTooNew(
@@ -301,10 +324,16 @@ def _prepare(
         )
     if version not in range(1, SCHEMA_VERSION + 1):
         raise StoreCorrupt(f"{path} is damaged: its schema version is {version}")
-    for old in range(version, SCHEMA_VERSION):
-        for statement in _MIGRATIONS[old]:
-            connection.execute(statement)
-    set_meta(connection, "schema_version", SCHEMA_VERSION)
+    return version
+
+
+def identity_of(
+    connection: sqlite3.Connection, path: Path, store_id: str | None = None
+) -> FileIdentity:
+    """Return what tables of this release's version say of themselves; only reads.
+
+    Raises ``WrongDatabase`` if they are not of the store ``store_id``, ``StoreCorrupt``.
+    """
     owner = get_meta(connection, "store_id")
     if not isinstance(owner, str):
         raise StoreCorrupt(f"{path} is damaged: it has no store id")
@@ -320,15 +349,7 @@ def _prepare(
     (commits,) = connection.execute(COMMITS).fetchone()
     if not isinstance(commits, int):
         raise ValueError(f"its commits are {commits!r}")
-    held = FileIdentity(owner, commits, bool(_number(connection, "closed")))
-    if known:
-        guard.admit(held)
-    incarnation = _number(connection, "incarnation") + 1
-    set_meta(connection, "incarnation", incarnation)
-    set_meta(connection, "opening", guard.opening)
-    set_meta(connection, "commits", commits + 1)
-    set_meta(connection, "closed", 0)
-    return held._replace(commits=commits + 1, closed=False), incarnation
+    return FileIdentity(owner, commits, bool(_number(connection, "closed")))
 
 
 def _statements(script: str) -> Iterator[str]:

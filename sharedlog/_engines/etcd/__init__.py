@@ -5,5 +5,5 @@
 - ``commits``: what is written; ``reading``; ``budget``: how much; ``opening``: URLs.
 - ``client``, ``calls``, ``address``: etcd itself, and its URLs; ``cluster``: transactions there.
 - ``watch``: who hears of new entries; ``compaction``,
-  ``defragmenting``: what makes room.
+  ``defragmenting``: what makes room; ``doctor``: a look before an opening.
 """

@@ -135,8 +135,7 @@ class Cluster:
             "their disks, before it is acknowledged (one with --unsafe-no-fsync only says so: "
             "that cannot be seen from here)"
         )
-        if _numbers(version) in _FORGETFUL:
-            cost = "a member that is killed may lose what it had applied: upgrade to 3.5.3 or later"
+        if cost := forgets(version):
             owner.events.warning(
                 "log_settings_weak", log=str(self.address), found=version, cost=cost
             )
@@ -146,6 +145,13 @@ class Cluster:
     def close(self) -> None:
         """Close the connections; idempotent."""
         self.client.close()
+
+
+def forgets(version: str) -> str:
+    """Return what a release may lose, empty if nothing is known of that."""
+    if _numbers(version) not in _FORGETFUL:
+        return ""
+    return "a member that is killed may lose what it had applied: upgrade to 3.5.3 or later"
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -61,10 +61,10 @@ class EtcdConnection:
         read_only: bool = False,
         home: Home | None = None,
     ) -> None:
-        home = home or _home(address, name)
+        home = home or home_of(address, name)
         self.address = address
         self._format = home.format
-        self._remedy = home.remedy and f" ({home.remedy} has it go on all the same)"
+        self._remedy = told_remedy(home)
         self.keys = Keys(home.root)
         self._seen: tuple[int, bytes] = (0, b"")
         # It may be asked for within itself, by a signal's handler: what it guards is whole by then.
@@ -196,27 +196,46 @@ class EtcdConnection:
         raise LogExists(f"{self.address} has a log {name!r} already: open it")
 
     def _find(self, name: str, *, read_only: bool) -> bytes:
-        value = self._look()
-        if value is None:
-            rest = pb.TxnRequest(success=[scan(self.keys.root, self.keys.end, 1)])
-            if self.cluster.send(rest, again=True).responses[0].range.kvs:
-                raise CorruptLog(f"{self.address} has parts of a log {name!r}, and not its id")
-            raise NoSuchLog(f"{self.address} has no log {name!r}; create makes one")
-        found = LogId.read(value)
-        check_format(found.format, self._format, f"{self.address}: the log {name!r}")
-        if found.cluster != self.cluster.id and not read_only:
-            raise CorruptLog(
-                f"the log {name!r} was made in cluster {found.cluster}, and this is cluster "
-                f"{self.cluster.id}: what was acknowledged after the backup it came by is not in it"
-                f"{self._remedy}"
-            )
+        value, made = found_log(self.cluster, self.keys, name, self._format)
+        if made.cluster != self.cluster.id and not read_only:
+            raise CorruptLog(restored_elsewhere(name, made, self.cluster.id, self._remedy))
         return value
 
     def _look(self) -> bytes | None:
         return _id_of(self.cluster, self.keys)
 
 
-def _home(address: EtcdAddress, name: str) -> Home:
+def found_log(cluster: Cluster, keys: Keys, name: str, known: int) -> tuple[bytes, LogId]:
+    """Return the id of the log that is there, whole and read; only reads.
+
+    Raises ``NoSuchLog``, ``CorruptLog``, ``NewerFormat`` for a format above ``known``.
+    """
+    value = _id_of(cluster, keys)
+    if value is None:
+        rest = pb.TxnRequest(success=[scan(keys.root, keys.end, 1)])
+        if cluster.send(rest, again=True).responses[0].range.kvs:
+            raise CorruptLog(f"{cluster.address} has parts of a log {name!r}, and not its id")
+        raise NoSuchLog(f"{cluster.address} has no log {name!r}; create makes one")
+    found = LogId.read(value)
+    check_format(found.format, known, f"{cluster.address}: the log {name!r}")
+    return value, found
+
+
+def told_remedy(home: Home) -> str:
+    """Return what is said of the command that accepts a loss, if there is one."""
+    return home.remedy and f" ({home.remedy} has it go on all the same)"
+
+
+def restored_elsewhere(name: str, made: LogId, now: int, remedy: str) -> str:
+    """Return what is said of a log that was made in another cluster than ``now``."""
+    return (
+        f"the log {name!r} was made in cluster {made.cluster}, and this is cluster {now}: what "
+        f"was acknowledged after the backup it came by is not in it{remedy}"
+    )
+
+
+def home_of(address: EtcdAddress, name: str) -> Home:
+    """Return where a shared log is kept."""
     return Home(LOG, f"{address.prefix}/log:{name}/", FORMAT, "sharedlog accept-loss")
 
 
@@ -225,7 +244,7 @@ def accept_cluster(address: EtcdAddress, name: str, new: Mapping[str, bytes]) ->
 
     It gets another id and these keys: programs that had it open have another log from then on.
     """
-    keys = Keys(_home(address, name).root)
+    keys = Keys(home_of(address, name).root)
     with contextlib.closing(Cluster(address, LOG)) as cluster:
         while True:
             value = _id_of(cluster, keys)

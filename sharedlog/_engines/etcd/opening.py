@@ -29,20 +29,21 @@ def accept_loss(url: str, keys: Mapping[str, bytes]) -> str:
 
     ``keys`` are put in the same step: a new incarnation, since what is lost was known to others.
     """
-    address, name = _parts(url)
+    address, name = parts_of(url)
     return accept_cluster(address, name, keys)
 
 
 def defragment_at(url: str) -> list[ClusterMember]:
     """Give back to the disks what the cluster of a URL has compacted; see ``defragment``."""
-    return defragment(_parts(url)[0])
+    return defragment(parts_of(url)[0])
 
 
-def _parts(url: str) -> tuple[EtcdAddress, str]:
+def parts_of(url: str) -> tuple[EtcdAddress, str]:
+    """Return where the log of a URL is, and its name; raises ``InvalidRequest``."""
     base, name, options = log_name(url)
     return EtcdAddress.parse(base, options, LOG, prefix=_PREFIX), name
 
 
 def _open(url: str, new: Mapping[str, bytes] | None) -> EtcdEngine:
-    address, name = _parts(url)
+    address, name = parts_of(url)
     return EtcdEngine(address, name, new=new)

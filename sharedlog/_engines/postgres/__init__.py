@@ -4,5 +4,5 @@
   ``joining``: appends on the ``applications``' own connections;
   ``joined_commits``: in transactions of a consumer's store.
 - ``connection``: statements to one log, and whether the server is still the one
-  that the log was written on.
+  that the log was written on; ``doctor``: a look before an opening.
 """

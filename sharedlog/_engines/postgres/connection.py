@@ -262,14 +262,7 @@ class PostgresConnection:
             self.owner.events.warning(
                 "log_not_durable", log=str(self.address), setting=setting, cost=cost
             )
-        if connection.info.server_version < _OLDEST:
-            raise self.owner.unavailable(f"{self.address}: PostgreSQL 14 or newer is needed")
-        row = connection.execute("SELECT pg_is_in_recovery()").fetchone()
-        if row is None or row[0]:
-            raise self.owner.unavailable(
-                f"{self.address} is a standby, which cannot be written (target_session_attrs="
-                "read-write finds the primary among several hosts)"
-            )
+        check_server(connection, self.address, self.owner)
 
     def _continue(self, connection: psycopg.Connection[Any]) -> None:
         """See that the log's history goes on; raises ``CorruptLog`` if it does not."""
@@ -329,10 +322,7 @@ class PostgresConnection:
             self.owner.events.critical("log_stopped", log=str(self.address), reason=why)
 
     def _told(self, why: str) -> str:
-        return (
-            f"{self.address} may have lost entries that it had acknowledged: {why}. Once that is "
-            f"settled: {self.owner.remedy}"
-        )
+        return told_lost(self.address, why, self.owner)
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
@@ -358,6 +348,28 @@ class PostgresConnection:
             if self._stopped:
                 raise self.owner.corrupt(self._stopped) from error
             raise self.owner.unavailable(f"{self.address}: {_line(error)}") from error
+
+
+def told_lost(address: PostgresAddress, why: str, owner: Owner) -> str:
+    """Return what is said of a log that stopped since it may have lost something."""
+    return (
+        f"{address} may have lost entries that it had acknowledged: {why}. Once that is "
+        f"settled: {owner.remedy}"
+    )
+
+
+def check_server(
+    connection: psycopg.Connection[Any], address: PostgresAddress, owner: Owner
+) -> None:
+    """Raise ``unavailable`` for a server that is too old, or cannot be written."""
+    if connection.info.server_version < _OLDEST:
+        raise owner.unavailable(f"{address}: PostgreSQL 14 or newer is needed")
+    row = connection.execute("SELECT pg_is_in_recovery()").fetchone()
+    if row is None or row[0]:
+        raise owner.unavailable(
+            f"{address} is a standby, which cannot be written (target_session_attrs="
+            "read-write finds the primary among several hosts)"
+        )
 
 
 def _line(error: Exception) -> str:

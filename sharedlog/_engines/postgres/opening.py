@@ -22,7 +22,7 @@ _SCHEMA = "sharedlog"
 
 def create_log(url: str, keys: Mapping[str, bytes]) -> PostgresEngine:
     """Create the log that the URL names, with these keys, in one step; raises ``LogExists``."""
-    address, name = _parts(url)
+    address, name = parts_of(url)
 
     def begin(connection: psycopg.Connection[Any]) -> str:
         return create(connection, address, name, keys)
@@ -36,7 +36,7 @@ def open_log(url: str) -> PostgresEngine:
     Options of this library: ``log``, its name; ``schema=sharedlog``, that holds the logs;
     ``durability=require`` or ``warn``; ``max_connections``; ``timeout_s``.
     """
-    address, name = _parts(url)
+    address, name = parts_of(url)
 
     def begin(connection: psycopg.Connection[Any]) -> str:
         return find(connection, address, name)
@@ -49,7 +49,7 @@ def accept_loss(url: str, keys: Mapping[str, bytes]) -> str:
 
     ``keys`` are put in the same step: a new incarnation, since what is lost was known to others.
     """
-    address, name = _parts(url)
+    address, name = parts_of(url)
     try:
         with connect_as_ours(address) as connection:
             find(connection, address, name)
@@ -68,7 +68,8 @@ def accept_loss(url: str, keys: Mapping[str, bytes]) -> str:
     return str(row[0]) if row else ""
 
 
-def _parts(url: str) -> tuple[PostgresAddress, str]:
+def parts_of(url: str) -> tuple[PostgresAddress, str]:
+    """Return where the log of a URL is, and its name; raises ``InvalidRequest``."""
     name = log_name(url)[1]
     base, _, query = url.partition("?")
     # Unparsed: libpq has rules of its own for what they mean.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 
@@ -85,6 +85,27 @@ def create(
             )
         ) from error
     return incarnation
+
+
+class Stand(NamedTuple):
+    """How a log stands on the server's present history.
+
+    ``stopped``: why it stopped for everyone; ``breaks``: why it would; empty if it has not, or
+    would not.
+    """
+
+    stopped: str
+    breaks: str
+
+
+def stand_of(connection: psycopg.Connection[Any], schema: str, name: str) -> Stand:
+    """Return how a log that is there stands; only reads."""
+    row = connection.execute(
+        f"SELECT stopped, {schema}.breaks_1(history, {schema}.history_1(), copied) "  # noqa: S608 - checked
+        f"FROM {schema}.log WHERE name = %s".encode(),
+        (name,),
+    ).fetchone()
+    return Stand(*row) if row else Stand("", "")
 
 
 def find(connection: psycopg.Connection[Any], address: PostgresAddress, name: str) -> str:

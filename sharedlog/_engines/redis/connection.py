@@ -39,10 +39,10 @@ class RedisConnection:
         read_only: bool = False,
         home: Home | None = None,
     ) -> None:
-        home = home or Home(LOG, f"sharedlog:{{{name}}}:", FORMAT)
+        home = home or home_of(name)
         self._address = address
         self._prefix, self._format = home.root, home.format
-        self._names = [self.key(part) for part in ("head", "entries", "values", "names")]
+        self._names = [self.key(part) for part in PARTS]
         # It may be asked for within itself, by a signal's handler: what it guards is whole by then.
         self._lock = threading.RLock()
         self._seen: tuple[int, bytes] = (0, b"")
@@ -102,11 +102,28 @@ class RedisConnection:
             arguments += [secrets.token_bytes(_ID_BYTES), removed]
             arguments += [part for key, value in new.items() for part in (key, kept(key, value))]
         reply = self.server.ask(OPEN, self._names, arguments)
-        if reply[0] == b"none":
-            raise NoSuchLog(f"{self._address} has no log {name!r}; create makes one")
-        if reply[0] == b"exists":
-            raise LogExists(f"{self._address} has a log {name!r} already: open it")
-        if reply[0] == b"damaged":
-            raise CorruptLog(f"{self._address} has parts of a log {name!r}, and not its head")
-        check_format(reply[2], self._format, f"{self._address}: the log {name!r}")
-        self._id = reply[1]
+        self._id = id_of(reply, self._address, name, self._format)
+
+
+PARTS = ("head", "entries", "values", "names")
+
+
+def home_of(name: str) -> Home:
+    """Return where a shared log is kept."""
+    return Home(LOG, f"sharedlog:{{{name}}}:", FORMAT)
+
+
+def id_of(reply: Sequence[Any], address: RedisAddress, name: str, known: int) -> bytes:
+    """Return the id that the opening script told; raises ``NoSuchLog``, ``CorruptLog``.
+
+    ``LogExists`` where one was to be created, ``NewerFormat`` for one above ``known``.
+    """
+    if reply[0] == b"none":
+        raise NoSuchLog(f"{address} has no log {name!r}; create makes one")
+    if reply[0] == b"exists":
+        raise LogExists(f"{address} has a log {name!r} already: open it")
+    if reply[0] == b"damaged":
+        raise CorruptLog(f"{address} has parts of a log {name!r}, and not its head")
+    check_format(reply[2], known, f"{address}: the log {name!r}")
+    found: bytes = reply[1]
+    return found

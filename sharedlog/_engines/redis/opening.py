@@ -26,7 +26,11 @@ def open_log(url: str) -> RedisEngine:
     return _open(url, None)
 
 
-def _open(url: str, new: Mapping[str, bytes] | None) -> RedisEngine:
+def parts_of(url: str) -> tuple[RedisAddress, str, int]:
+    """Return where the log of a URL is, its name, and how many replicas must have a commit.
+
+    Raises ``InvalidRequest``.
+    """
     base, name, options = log_name(url)
     replicas = options.pop("replicas", "0")
     if not replicas.isdecimal():
@@ -35,4 +39,9 @@ def _open(url: str, new: Mapping[str, bytes] | None) -> RedisEngine:
         address = RedisAddress.parse(base + (f"?{urlencode(options)}" if options else ""))
     except InvalidAddress as error:
         raise InvalidRequest(str(error)) from None
-    return RedisEngine(address, name, replicas=int(replicas), new=new)
+    return address, name, int(replicas)
+
+
+def _open(url: str, new: Mapping[str, bytes] | None) -> RedisEngine:
+    address, name, replicas = parts_of(url)
+    return RedisEngine(address, name, replicas=replicas, new=new)

@@ -27,6 +27,15 @@ def check_settings(clients: Clients, address: RedisAddress, replicas: int, owner
     ``durability=warn``: then each is logged with what it costs. Raises ``unavailable`` for a
     server that is older than 6.2.
     """
+    check_version(clients, address, owner)
+    weak = clients.check_durability(owner.not_durable)
+    for setting, cost in weak:
+        owner.events.warning("log_not_durable", log=str(address), setting=setting, cost=cost)
+    return _sentence(weak, replicas)
+
+
+def check_version(clients: Clients, address: RedisAddress, owner: Owner) -> None:
+    """Raise ``unavailable`` for a server that is too old."""
     information = clients.blocking.info("server")
     # Of several primaries: by their names.
     servers = [information] if "redis_version" in information else information.values()
@@ -34,10 +43,6 @@ def check_settings(clients: Clients, address: RedisAddress, replicas: int, owner
         version = str(server["redis_version"])
         if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
             raise owner.unavailable(f"{address} is Redis {version}; a log needs 6.2 or newer")
-    weak = clients.check_durability(owner.not_durable)
-    for setting, cost in weak:
-        owner.events.warning("log_not_durable", log=str(address), setting=setting, cost=cost)
-    return _sentence(weak, replicas)
 
 
 def _sentence(weak: Sequence[Weakness], replicas: int) -> str:
@@ -68,7 +73,7 @@ class _Cleaning(NamedTuple):
     text: str = "redis.call('UNLINK')"
 
 
-_CLEANING = _Cleaning()
+CLEANING = _Cleaning()
 
 
 class Server:
@@ -113,7 +118,7 @@ class Server:
         self._tried = (probe, scripts)
         with self._errors():
             client = self._clients.blocking
-            missing = missing_in_scripts(client, [probe], [*scripts, _CLEANING])
+            missing = missing_in_scripts(client, [probe], [*scripts, CLEANING])
             try:
                 client.xread({f"{probe}:stream": "0-0"}, count=1)
             except redis.exceptions.NoPermissionError:
@@ -130,7 +135,7 @@ class Server:
         """Name what the user may not: from within a script older servers do not say which."""
         probe, scripts = self._tried
         with contextlib.suppress(redis.RedisError, OSError):
-            found = missing_in_scripts(self._clients.blocking, [probe], [*scripts, _CLEANING])
+            found = missing_in_scripts(self._clients.blocking, [probe], [*scripts, CLEANING])
             return ", ".join(found)
         return ""
 

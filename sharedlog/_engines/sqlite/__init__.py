@@ -7,7 +7,7 @@
 - ``tags``: their index, which is written for many entries at once.
 - ``terms``: keys that are there for a time; ``renewals``: until when, beside the file.
 - ``joining``: appends on the application's own connections; ``applications``: work in those.
-- ``watcher``: tells that some process wrote.
+- ``watcher``: tells that some process wrote; ``doctor``: a look before an opening.
 """
 
 from sharedlog._engines.sqlite.creation import BUSY_S, accept_loss, create

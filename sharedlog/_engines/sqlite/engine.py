@@ -246,19 +246,25 @@ class SqliteEngine:
         self._file.close()
 
 
+def check_there(path: Path) -> None:
+    """Raise ``NoSuchLog``, or ``CorruptLog``, if there is no file, or an empty one."""
+    if path.is_file() and path.stat().st_size:
+        return
+    try:
+        noted = counting_of(path).note.read()
+    except OSError:
+        noted = None
+    if noted:
+        raise CorruptLog(
+            f"{path} is missing or empty, and held a log of {noted} commits: bring the "
+            "right file back; create makes a new log, without what was in it"
+        )
+    raise NoSuchLog(f"{path}: no log is there; create makes one")
+
+
 def _opened(path: Path, timeout_s: float) -> LogFile:
     counting = counting_of(path)
-    if not path.is_file() or path.stat().st_size == 0:
-        try:
-            noted = counting.note.read()
-        except OSError:
-            noted = None
-        if noted:
-            raise CorruptLog(
-                f"{path} is missing or empty, and held a log of {noted} commits: bring the "
-                "right file back; create makes a new log, without what was in it"
-            )
-        raise NoSuchLog(f"{path}: no log is there; create makes one")
+    check_there(path)
     file = LogFile(path, BUSY_S, LOG, create=False)
     file.turn_s = timeout_s
     try:

@@ -150,6 +150,24 @@ class Counting(NamedTuple):
     always_noted: bool = False
 
 
+def check_counted(
+    path: Path, counting: Counting, held: int, noted: int | None, owner: Owner
+) -> None:
+    """Raise ``corrupt`` if a file with so many commits lacks some that are noted beside it."""
+    if noted is None and held and counting.always_noted:
+        raise owner.corrupt(
+            f"{counting.note.path} is missing, which says how many commits the log held: "
+            "this may be an older copy. Bring it back. If this was "
+            f"restored from a backup, or it is lost: {owner.remedy}"
+        )
+    if noted is not None and held < noted:
+        raise owner.corrupt(
+            f"{path} lacks {noted - held} commits that were acknowledged: it is an older "
+            f"copy, or its -wal file is missing. Bring the right files back. If they are lost, "
+            f"and the log is to go on with what is here: {owner.remedy}"
+        )
+
+
 class LogFile:
     """One process's way to the file, safe in any thread.
 
@@ -267,20 +285,7 @@ class LogFile:
         noted = 0 if new else self.noted(counting.note)
         with self.reading() as connection:
             held = counting.held(connection)
-        if noted is None:
-            if held and counting.always_noted:
-                raise self._owner.corrupt(
-                    f"{counting.note.path} is missing, which says how many commits the log held: "
-                    "this may be an older copy. Bring it back. If this was "
-                    f"restored from a backup, or it is lost: {self._owner.remedy}"
-                )
-            noted = 0
-        if held < noted:
-            raise self._owner.corrupt(
-                f"{self.path} lacks {noted - held} commits that were acknowledged: it is an older "
-                f"copy, or its -wal file is missing. Bring the right files back. If they are lost, "
-                f"and the log is to go on with what is here: {self._owner.remedy}"
-            )
+        check_counted(self.path, counting, held, noted, self._owner)
         self._counting = counting
         counting.note.raise_to(held)
         if self._fairness is None:

@@ -16,6 +16,21 @@ CREATE OR REPLACE FUNCTION @schema@.copied_1() RETURNS boolean LANGUAGE sql STAB
         AND current_setting('synchronous_commit') IN ('on', 'remote_apply')
 $$;
 
+-- Why a log that was written on one history may have lost on another what it acknowledged; ''
+-- where it has not. p_copied: whether a standby had the last commit.
+CREATE OR REPLACE FUNCTION @schema@.breaks_1(p_history text, p_now text, p_copied boolean)
+RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN why = '' THEN ''
+        ELSE why || ' (it was ' || p_history || ', and is ' || p_now || ')' END
+    FROM (SELECT CASE
+        WHEN p_history = '' OR p_now = '' OR p_history = p_now THEN ''
+        WHEN split_part(p_history, '/', 1) <> split_part(p_now, '/', 1)
+            THEN 'the database server is another one'
+        WHEN p_copied THEN ''
+        ELSE 'the server was restored, or a standby was promoted that commits did not wait for'
+    END AS why) AS judged
+$$;
+
 -- Judge the server that is written now: '' to go on, else why the log may have lost what it
 -- acknowledged, which stops it for everyone. p_copied: whether a standby had the last that
 -- the caller wrote, null if it wrote nothing. p_warn: it goes on in any case.
@@ -25,18 +40,12 @@ CREATE OR REPLACE FUNCTION @schema@.continue_1(
 DECLARE
     head @schema@.log;
     now_on text := @schema@.history_1();
-    why text := '';
+    why text;
 BEGIN
     SELECT * INTO head FROM @schema@.log WHERE incarnation = p_incarnation FOR UPDATE;
     IF NOT FOUND OR head.stopped <> '' THEN RETURN coalesce(head.stopped, ''); END IF;
     IF head.history = '' OR now_on = '' OR head.history = now_on THEN RETURN ''; END IF;
-    IF split_part(head.history, '/', 1) <> split_part(now_on, '/', 1) THEN
-        why := 'the database server is another one';
-    ELSIF NOT (head.copied AND coalesce(p_copied, true)) THEN
-        why := 'the server was restored, or a standby was promoted that commits did not wait for';
-    END IF;
-    IF why <> '' THEN why := why || ' (it was ' || head.history || ', and is ' || now_on || ')';
-    END IF;
+    why := @schema@.breaks_1(head.history, now_on, head.copied AND coalesce(p_copied, true));
     IF why <> '' AND NOT p_warn THEN
         UPDATE @schema@.log SET stopped = why WHERE log_id = head.log_id;
     ELSE
