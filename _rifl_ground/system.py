@@ -1,4 +1,4 @@
-"""What each operating system has its own means for: chosen here, and nowhere else.
+"""Means of which each operating system has its own: chosen here, and nowhere else.
 
 Servers run on Linux. On macOS, where they are developed, another means stands beside each of
 Linux'. On Windows the client works, and what needs POSIX is refused (``refusal``).
@@ -94,7 +94,7 @@ def lock_for_process(file: int, *, shared: bool = False) -> None:
 
 
 def is_locked_elsewhere(file: int) -> bool:
-    """Whether another process has ``lock_for_process``'s lock. On Linux nothing is locked for it."""
+    """Whether another process has ``lock_for_process``'s lock. On Linux the file is not locked."""
     if _LINUX:
         asked = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
         return bool(_LOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, asked))[0] != fcntl.F_UNLCK)
@@ -133,6 +133,18 @@ def watch_writes(path: Path) -> int | None:
         os.close(events)
         return None
     return events
+
+
+def file_system(folder: Path) -> str:
+    """Return the name of the file system's kind; empty where the kernel does not tell."""
+    device = os.stat(folder).st_dev
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    with suppress(OSError):
+        for line in Path("/proc/self/mountinfo").read_text().splitlines():
+            mount, _, source = line.partition(" - ")
+            if mount.split()[2] == wanted:
+                return source.split()[0]
+    return ""
 
 
 # -- The machine's boot ----------------------------------------------------------------------------

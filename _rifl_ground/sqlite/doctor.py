@@ -15,6 +15,7 @@ from _rifl_ground.findings import Checkup
 from _rifl_ground.sqlite.failures import Stopped
 from _rifl_ground.sqlite.long_wal import LONG_WAL_BYTES
 from _rifl_ground.sqlite.opening import check_build, check_length, reading
+from _rifl_ground.system import file_system
 
 _T = TypeVar("_T")
 LEAST_FREE_BYTES = 256 << 20
@@ -164,15 +165,3 @@ class _Seen(NamedTuple):
 def _seen(path: Path) -> _Seen:
     found = os.stat(path)
     return _Seen(found.st_size, found.st_mtime_ns, os.path.exists(f"{path}-wal"))
-
-
-def file_system(folder: Path) -> str:
-    """Return the name of the file system's kind; empty where the kernel does not tell."""
-    device = os.stat(folder).st_dev
-    wanted = f"{os.major(device)}:{os.minor(device)}"
-    with suppress(OSError):
-        for line in Path("/proc/self/mountinfo").read_text().splitlines():
-            mount, _, source = line.partition(" - ")
-            if mount.split()[2] == wanted:
-                return source.split()[0]
-    return ""

@@ -203,9 +203,9 @@ def _runbook() -> Iterator[str]:
         "",
         "Events are in the log, errors where a program starts, publishes or calls. The pages that",
         "they link to have all of them, also those that need no action. The command shows more and",
-        "changes nothing; URL is that of the store or the log. If a server or a log does not start,",
-        "`rifl doctor URL` or `sharedlog doctor URL` [says all](../commands.md#doctor) that is in",
-        "its way.",
+        "changes nothing; URL is that of the store or the log. If a server or a log does not",
+        "start, `rifl doctor URL` or `sharedlog doctor URL` [says all](../commands.md#doctor) that",
+        "is in its way.",
         "",
     )
     for until, severity, why in (
