@@ -1,7 +1,8 @@
-"""Clients of several servers over one Redis: each call goes to the next of them (DESIGN §5)."""
+"""Clients of several servers over one store: each call goes to the next of them (DESIGN §5)."""
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -20,6 +21,7 @@ from tests.helpers.waiting import until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_NUMBERS = itertools.count()
 CLIENTS, CALLS = 20, 6
 PLAIN = "/test.Service/Plain"
 
@@ -63,6 +65,19 @@ class Fleet:
 
 
 @pytest.fixture
+def url(request: pytest.FixtureRequest) -> str:
+    """Return the URL of a store of its own."""
+    name = f"turns{next(_NUMBERS)}"
+    if request.param == "redis":
+        made: str = request.getfixturevalue("shared_redis").url(namespace=name)
+    elif request.param == "postgresql":
+        made = request.getfixturevalue("shared_postgres").url(schema=name, max_connections=6)
+    else:
+        made = request.getfixturevalue("shared_mariadb").url(prefix=f"{name}_", max_connections=6)
+    return made
+
+
+@pytest.fixture
 def fleet(url: str) -> Iterator[Fleet]:
     found = Fleet(url, 3)
     yield found
@@ -96,7 +111,11 @@ def ran(fleet: Fleet, callers: list[Caller], method: str = "/test.Service/Echo")
     return [fleet.ran[at] for at in range(3)]
 
 
-@pytest.mark.parametrize("kind", ["sync", "aio"])
+@pytest.mark.parametrize(
+    ("url", "kind"),
+    [("redis", "sync"), ("redis", "aio"), ("postgresql", "sync"), ("mariadb", "aio")],
+    indirect=["url"],
+)
 def test_twenty_clients_use_three_servers_evenly(
     fleet: Fleet, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
