@@ -42,6 +42,7 @@ class Batch:
             for call in self.calls:
                 call.peer, call.retried_by_grpc = first.peer, retried
         self._gone = False
+        self._lapses = engine.store.lapses()
         # Handlers that raised: the first one is logged, the others are counted.
         self._raised: list[tuple[Call, BaseException]] = []
 
@@ -51,7 +52,8 @@ class Batch:
         The caller has stopped waiting for the answer; or this process was suspended for so long
         that another one may have answered.
         """
-        return self._gone or self._engine.store.overdue()
+        store = self._engine.store
+        return self._gone or store.overdue() or store.lapses() != self._lapses
 
     def leave(self) -> None:
         """Note that the caller is gone: no further handlers are begun."""

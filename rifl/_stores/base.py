@@ -96,6 +96,9 @@ class Store(BatchRecords, Protocol):
     def overdue(self) -> bool:
         """Whether another server may have taken this one for dead by now. Never waits."""
 
+    def lapses(self) -> int:
+        """Return how often that was so, and passed. Never waits."""
+
     def clients_ended(self, client_ids: Iterable[int]) -> None:
         """Delete the records of clients whose leases or sessions have ended."""
 

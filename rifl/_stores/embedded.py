@@ -212,6 +212,10 @@ class EmbeddedStore:
         """False: no other server takes its calls over."""
         return False
 
+    def lapses(self) -> int:
+        """Never."""
+        return 0
+
     def leave(self, attempt: Attempt, wake: Callable[[], None]) -> None:
         """No longer wait."""
         with self._lock:

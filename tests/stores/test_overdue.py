@@ -27,3 +27,8 @@ def test_a_replica_is_overdue_from_when_its_last_counted_beat_was_sent() -> None
     lost = beating.beat()
     next(lost)
     assert beating.overdue()
+    assert beating.lapses() == 0
+    with contextlib.suppress(StopIteration):
+        lost.send(Beats({}, 8.0))
+    assert not beating.overdue()
+    assert beating.lapses() == 1, "what began before must not go on"

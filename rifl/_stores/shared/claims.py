@@ -197,7 +197,8 @@ class Claims:
                     wanted = self._runs_again(attempt, wanted, may_run_again(reply.token))
                     request = wanted._replace(take_over=reply.token)
                     continue
-                if not self._heartbeat.knows(reply.owner):
+                if self._heartbeat.is_dead(reply.owner):
+                    # As of the last look: it may have come, or have come back, since then.
                     yield from self._heartbeat.look()
                 if self._heartbeat.is_dead(reply.owner):
                     lost = LOST if reply.kind is Kind.PLAIN else b""

@@ -79,6 +79,7 @@ class Heartbeat:
         self._dead_after_s = dead_after_s
         # When the last beat that was counted was sent.
         self._counted_at = self._clock()
+        self._lapses = 0
         self._due: deque[Generator[Any, Any, Any]] = deque()
         self._late_after_s = late_after_s
         # The store's clock when this one's was nought.
@@ -141,14 +142,13 @@ class Heartbeat:
         """Whether so many claims are being taken back that no more should be sent."""
         return len(self._lost) >= _TAKEN_BACK_AT_MOST
 
-    def knows(self, owner: str) -> bool:
-        """Whether the replica was there at the last look."""
-        with self._lock:
-            return self._replicas.knows(owner)
-
     def overdue(self) -> bool:
         """Whether others may have taken this replica for dead by now: it was suspended, say."""
         return self._clock() - self._counted_at >= self._dead_after_s
+
+    def lapses(self) -> int:
+        """Return how often that was so until a beat was counted again."""
+        return self._lapses
 
     def is_dead(self, owner: str) -> bool:
         """Whether the replica is taken for dead; a guess."""
@@ -175,6 +175,8 @@ class Heartbeat:
             dead = self._replicas.dead()
         sent_at = self._clock()
         self._observe((yield CountBeat(self._owner, dead, reading_s=sent_at)))
+        # In this order: other threads ask ``overdue`` first.
+        self._lapses += self.overdue()
         self._counted_at = sent_at
         for incarnation, _ in dead:
             _log.warning("replica_dead", owner=incarnation)

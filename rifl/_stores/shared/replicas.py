@@ -43,10 +43,6 @@ class Replicas:
         self._seen = seen
         self._looked_at = now
 
-    def knows(self, incarnation: str) -> bool:
-        """Whether it was there the last time: one that was not may be new since."""
-        return incarnation in self._seen
-
     def dead(self) -> tuple[tuple[str, int], ...]:
         """Return the incarnations that stood still for too long, with their beats."""
         return tuple(
@@ -56,9 +52,9 @@ class Replicas:
         )
 
     def is_dead(self, incarnation: str) -> bool:
-        """Whether it stood still for too long, or is gone; see ``knows``.
+        """Whether it stood still for too long, or is gone.
 
-        As of the last look: since then it may have beaten.
+        As of the last look: since then it may have come, or have beaten.
         """
         known = self._seen.get(incarnation)
         if known is None or self._looked_at is None:

@@ -362,6 +362,10 @@ class SharedStore:
         """Whether another server may have taken this one for dead by now."""
         return self._heartbeat.overdue()
 
+    def lapses(self) -> int:
+        """Return how often that was so, and passed."""
+        return self._heartbeat.lapses()
+
     def leave(self, attempt: Attempt, wake: Callable[[], None]) -> None:
         """No longer wait."""
         self._attempts.leave(attempt, wake)

@@ -3,7 +3,8 @@
 Arguments: store URL, URL of the effects' Redis, ``sync`` or ``aio``, and ``stops`` for
 the one that suspends itself: at the point that a request names (``stop NUMBER POINT``),
 or after the record of a call with seq 7, each once. A port, where it has to be a
-certain one.
+certain one. After a stop whose request also says ``beats`` it goes on once the store has counted
+its beat again.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -38,6 +40,8 @@ def main(url: str, effects: str, kind: str, stops: str, port: str = "0") -> None
             stopped.add(request)
             # To this thread: else it may run on a little while another one takes it.
             signal.raise_signal(signal.SIGSTOP)
+            while b"beats" in request and store.overdue():
+                time.sleep(0.001)
 
     store: Any = dedup._store
     settle = store._settlement.settle

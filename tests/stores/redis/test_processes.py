@@ -12,8 +12,10 @@ from pathlib import Path
 import grpc
 import pytest
 
+import rifl
 from lease_server.v1 import lease_server_pb2
 from rifl._grpc.status import read_error_info
+from rifl._wire.envelope import BATCH_KEY, BATCH_VALUE, encode_batch, parse_reply
 from rifl.v1 import rifl_pb2
 from tests.helpers.forked import Forked
 from tests.helpers.waiting import until
@@ -244,6 +246,47 @@ def test_clients_hop_between_replicas_while_one_is_suspended(clusters, shared_se
         for request, answers in results:
             assert len(answers) == 1
             assert client.get(b"effects:" + request) == b"1"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "then"), [("sync", b""), ("sync", b"beats"), ("aio", b"beats")])
+def test_a_batch_begins_no_call_after_its_replica_was_suspended(
+    clusters, shared_server, kind, then
+):
+    """Another one has answered it: also if the beats go on before the batch does (DESIGN §4)."""
+    stopping, other, _ = (cluster := clusters(kind)).processes
+    hopper = Hopper(cluster.processes)
+    name = b"%s%d%s" % (kind.encode(), hopper.client_id, then)
+    first, second = b"stop batch%s after effect" % name, b"second%s" % name
+    answers = []
+
+    def send():
+        header = rifl_pb2.CallHeader(client_id=hopper.client_id, token=hopper.token, attempt=1)
+        metadata = (("rifl-bin", header.SerializeToString()), (BATCH_KEY, BATCH_VALUE))
+        body = encode_batch([first, second], [], [1, 2])
+        call = stopping.channel.unary_unary("/s/Idempotent")
+        answers.append(parse_reply(call(body, metadata=metadata, timeout=60), 2).items())
+
+    batch = threading.Thread(target=send)
+    batch.start()
+    until(stopping.suspended, "the replica stops between two calls")
+    elsewhere = []
+
+    def answered():
+        response, reason = hopper.attempt(other, "/s/Idempotent", 2, second, 2, HOP_S)
+        assert response is not None or reason in RETRIED
+        elsewhere.append(response)
+        return response is not None
+
+    until(answered, "another replica answers the second call")
+    stopping.signal(signal.SIGCONT)
+    batch.join(60)
+    with shared_server.client() as client:
+        assert [client.get(b"effects:" + each) for each in (first, second)] == [b"1", b"1"]
+    ((ended, refused),) = answers
+    assert ended.record.response == b"1 %d" % stopping.process.pid
+    assert refused.outcome is not rifl.Outcome.EXECUTED
+    assert hopper.call("/s/Idempotent", 2, second) == elsewhere[-1].decode()
 
 
 @pytest.mark.slow

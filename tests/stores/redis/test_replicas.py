@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import math
 
 import pytest
 
@@ -107,6 +108,17 @@ def test_a_call_of_a_dead_replica_is_taken_over_and_the_old_attempt_fenced(repli
         one.finish(attempt)
     two.finish(taken, OTHER)
     assert one.claim(attempt.call, policy).record == OTHER
+
+
+def test_a_replica_that_came_back_since_the_last_look_keeps_its_calls(replicas):
+    """Who finds it dead looks again before it takes a call over (DESIGN §6)."""
+    one, two = replicas(), replicas()
+    two.store._heartbeat.stop()
+    seen = two.store._heartbeat._replicas._seen
+    seen[one.store.rows.process] = (0, -math.inf)
+    attempt = one.begin(call(one.client(), 1), IDEMPOTENT)
+    assert two.claim(attempt.call, IDEMPOTENT).verdict is Verdict.IN_PROGRESS
+    assert one.finish(attempt) is None, "no other answer stands"
 
 
 def test_a_replica_tells_which_others_have_ended(replicas):
