@@ -69,7 +69,7 @@ class OwnedLock(RLock):  # type: ignore[misc]  # C's class may have subclasses
 
 
 class OwnedWork:
-    """Work that a thread does for the tasks of an event loop, one piece at a time.
+    """Work that a thread, or a task, does for others, one piece at a time.
 
     What the work calls is within it, whatever thread or task it goes on in: contexts are
     inherited.
@@ -81,13 +81,21 @@ class OwnedWork:
 
     def run(self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Do a piece of work in this thread."""
-        self._now = now = object()
-        token = _WORK.set(now)
+        token = self.begin()
         try:
             return work(*args, **kwargs)
         finally:
-            self._now = None
+            self.end()
             _WORK.reset(token)
+
+    def begin(self) -> contextvars.Token[object]:
+        """Begin a piece of work in this context, which ``end`` ends: a coroutine's."""
+        self._now = now = object()
+        return _WORK.set(now)
+
+    def end(self) -> None:
+        """End a piece of work; what goes on in its context is within it no more."""
+        self._now = None
 
     @property
     def within(self) -> bool:

@@ -178,7 +178,12 @@ class LeaseKeeper:
 
     async def ask(self, state: ClientState, request: LeaseRequest) -> None:
         try:
-            reply, status = await self._answer(state, request)
+            # Tasks that it begins are within it, too.
+            state.keeping.begin()
+            try:
+                reply, status = await self._answer(state, request)
+            finally:
+                state.keeping.end()
         except (grpc.aio.UsageError, *INTERRUPTS, GeneratorExit):
             # The channel was closed.
             unsent(request)

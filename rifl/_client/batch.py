@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -151,6 +152,7 @@ class BatchRun:
         self._route = None
         if state.router is not None:
             self._route = Route(state.router, self._invocation.started_at)
+        self._context = contextvars.copy_context()
         self._number = 0
         # Where and when the last RPC was sent, if no server answered it.
         self._unreached: tuple[int, float] | None = None
@@ -210,7 +212,7 @@ class BatchRun:
         if action is BatchAction.DONE:
             return None
         if action is BatchAction.LEASE:
-            state.look_at_lease()
+            state.ask_for(self, self._context)
         return BatchPause(flow.wake_at)
 
     def replied(self, reply: bytes) -> None:

@@ -235,7 +235,7 @@ class Exchange(ABC):
                     self._cut.add(number)
                     self.cut_attempt(number)
             if action is Action.LEASE:
-                state.look_at_lease()
+                state.ask_for(self, self._context)
 
     def _send_attempt(self, number: int, header: tuple[str, bytes] | None) -> None:
         flow = self.flow

@@ -6,6 +6,7 @@ at a time, and tell ``replied`` or ``failed`` of it.
 
 from __future__ import annotations
 
+import contextvars
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -319,7 +320,7 @@ class LeaseWaiter:
             if state.session.usable(state.now()):
                 return False
             state.lease_waiters[self] = None
-        state.look_at_lease()
+        state.ask_for(self, contextvars.copy_context())
         return True
 
     def wake(self) -> None:

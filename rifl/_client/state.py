@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import itertools
 import math
 import random
@@ -13,7 +14,7 @@ from typing import Any, Protocol
 import grpc
 
 from _rifl_ground.log import get_logger
-from _rifl_ground.owned_lock import OwnedLock
+from _rifl_ground.owned_lock import OwnedLock, OwnedWork
 from _rifl_ground.refusals import Outcome
 from _rifl_ground.system import at_forks
 from lease_server.v1 import lease_server_pb2 as lease_pb
@@ -47,6 +48,7 @@ from rifl.core._calling.silence import ConnectionWatch, FailingConnection, Targe
 from rifl.core._shared.errors import (
     ForkedProcess,
     NotDeduplicated,
+    ReentrantCall,
     RiflError,
     SessionClosed,
     StoreMismatch,
@@ -63,6 +65,13 @@ LAG_S = 0.005
 _FAILING = grpc.ChannelConnectivity.TRANSIENT_FAILURE
 # A channel that was closed meanwhile says nothing.
 _CONNECTED = (None, grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.SHUTDOWN)
+
+# To a call that waits for the lease, and is made by what the lease waits for.
+_WITHIN_REQUEST = (
+    "the channel's request for a client id waits for what made this call, the function of "
+    "connect(metadata=) or an interceptor, and this call for the client id. Nothing of it was "
+    "sent: make it on another channel"
+)
 
 _time_ns = time.time_ns
 # Its own: an application that seeds the shared one would have all its processes send the same
@@ -188,6 +197,8 @@ class ClientState:
         self._lost_at: dict[int, float] = {}
         # Where there are several targets.
         self.router = router
+        # What asks for the lease runs the application's code: ``connect(metadata=)``, interceptors.
+        self.keeping = OwnedWork()
         self.observer = Observers.of(settings.observer, _observer_failed)
         self.batch_limits = BatchLimits()
         self._max_response_bytes = settings.max_response_bytes
@@ -368,6 +379,19 @@ class ClientState:
     def look_at_lease(self) -> None:
         """Wake the thread or task that keeps the lease. Never blocks."""
         raise NotImplementedError
+
+    def ask_for(self, waiter: Waiter, context: contextvars.Context) -> None:
+        """Have the lease asked for that a call waits for, which was made in that context.
+
+        Refuse a call of what is run in order to ask: it would wait for itself.
+        """
+        if not context.run(lambda: self.keeping.within):
+            self.look_at_lease()
+            return
+        with self.lock:
+            self.forget(waiter)
+        status = _refusal(ReentrantCall, _WITHIN_REQUEST)
+        waiter.refuse(status, read_answer(status))
 
     def complete(self, call: IssuedCall, sent_at: float | None) -> None:
         """Acknowledge a call and let the next one in."""

@@ -261,7 +261,7 @@ class LeaseKeeper:
     def ask(self, state: ClientState, request: LeaseRequest) -> None:
         """Send a request, and wait for its answer."""
         try:
-            reply, status = self._answer(state, request)
+            reply, status = state.keeping.run(self._answer, state, request)
         except ValueError:
             # The channel was closed.
             unsent(request)
@@ -291,7 +291,8 @@ class LeaseKeeper:
             return None
         for trial in due_trials(state):
             try:
-                metadata = entries_for(self._metadata, LEASE_SERVICE + "Renew")
+                name = LEASE_SERVICE + "Renew"
+                metadata = state.keeping.run(entries_for, self._metadata, name)
             except BaseException as error:  # noqa: BLE001 - the application's: this thread is ours
                 status = own_failure(LEASE_SERVICE + "Renew", error)
                 tried(state, trial.target, trial.lease, None, status)

@@ -15,6 +15,7 @@ import pytest
 
 import rifl
 import rifl.aio
+from rifl.core import ReentrantCall
 from tests.helpers.waiting import until
 
 UNARY = "/t.Own/Unary"
@@ -285,6 +286,87 @@ def test_the_function_runs_under_no_lock_and_may_hang() -> None:
         channel.close()
         gate.set()
     assert served.effects == []
+
+
+class _Calling:
+    """The function: calls its own channel, and notes what comes of it."""
+
+    def __init__(self) -> None:
+        self.channel: Any = None
+        self.refused: list[rifl.CallError] = []
+        self.done: list[bytes] = []
+
+    def __call__(self, method: str) -> Any:
+        within = self.channel.unary_unary(UNARY)
+        ways = [
+            lambda: within(b"within", metadata=CALLERS),
+            lambda: within.future(b"within", metadata=CALLERS).result(),
+            lambda: self.channel.batch(UNARY, [rifl.BatchItem(b"within")])[0].raise_for_status(),
+            self.channel.session.open,
+        ]
+        if not method.endswith("/Grant"):
+            self.done.append(ways[0]())
+            return TOKEN
+        for way in ways:
+            try:
+                way()
+            except rifl.CallError as error:
+                self.refused.append(error)
+        return TOKEN
+
+    async def aio(self, method: str) -> Any:
+        within = self.channel.unary_unary(UNARY)
+        if not method.endswith("/Grant"):
+            self.done.append(await within(b"within", metadata=CALLERS))
+            return TOKEN
+
+        async def call() -> Any:
+            return await within(b"within", metadata=CALLERS)
+
+        async def batch() -> None:
+            results = await self.channel.batch(UNARY, [rifl.BatchItem(b"within")])
+            results[0].raise_for_status()
+
+        for way in (call(), asyncio.create_task(call()), batch(), self.channel.session.open()):
+            try:
+                await way
+            except rifl.CallError as error:
+                self.refused.append(error)
+        return TOKEN
+
+
+_PATIENT = rifl.RetryPolicy(max_elapsed_s=None)
+
+
+@pytest.mark.parametrize("kind", ["sync", "aio"])
+async def test_a_function_that_calls_its_own_channel_waits_for_no_lease(kind: str) -> None:
+    """It would wait for itself: refused, nothing sent; with a lease it is done (DESIGN §9)."""
+    with gated(kind, term_s=1.0) as served:
+        calling = _Calling()
+        with rifl.connect(served.address, metadata=calling, retry=_PATIENT) as channel:
+            calling.channel = channel
+            first = channel.unary_unary(UNARY).future(b"x", metadata=CALLERS)
+            assert first.result(timeout=60) == b"1"
+            until(lambda: calling.done, "a renewal's call is done")
+        _check_refused(calling, 4)
+        calling = _Calling()
+        async with (
+            asyncio.timeout(60),
+            rifl.aio.connect(served.address, metadata=calling.aio, retry=_PATIENT) as aio_channel,
+        ):
+            calling.channel = aio_channel
+            assert await aio_channel.unary_unary(UNARY)(b"x", metadata=CALLERS)
+            while not calling.done:
+                await asyncio.sleep(0.01)
+        _check_refused(calling, 4)
+
+
+def _check_refused(calling: _Calling, count: int) -> None:
+    assert len(calling.refused) == count
+    for error in calling.refused:
+        assert isinstance(error, ReentrantCall)
+        assert error.outcome is rifl.Outcome.NOT_EXECUTED
+        assert "connect(metadata=)" in str(error)
 
 
 async def test_resolutions_and_the_sessions_end_carry_it_too() -> None:

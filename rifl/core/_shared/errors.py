@@ -262,9 +262,10 @@ class ReentrantCall(RiflError):
     """A call from within another one on the same channel, in one thread: nothing was sent.
 
     A signal's handler, a finalizer or a logging handler made it while the channel's lock was held
-    by its own thread.
+    by its own thread. Or the function of ``connect(metadata=)``, or an interceptor, made it while
+    the channel asked for the client id that the call needs.
 
-    Make the call later, or in another thread.
+    Make the call later, in another thread, or on another channel.
     """
 
     reason = "REENTRANT_CALL"
