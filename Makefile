@@ -41,7 +41,7 @@ CACHE := $(or $(XDG_CACHE_HOME),$(if $(HOME),$(HOME)/.cache,$(abspath $(VENV))))
 PROTOS := $(shell find proto -name '*.proto' | sort)
 EXAMPLE_PROTOS := $(shell find examples -name '*.proto' | sort)
 
-.PHONY: help package redis-server demo demo-picture demo-curp demo-log demo-deliver demo-payments demo-pipeline demo-nexmark demo-spark bench-scale bench-overload bench-spark bench-spark-keys bench-curp bench-log bench-deliver bench-consume bench-nexmark postgresql mariadb java browser kafka spark-kafka toxiproxy etcd proxies test test-browser test-libraries test-long test-pyspark test-pythons lint types generate check-generated bench chaos chaos-long chaos-coverage mutations chaos-faults chaos-faults-all model house reference docs spin debootstrap clean
+.PHONY: help package redis-server demo demo-picture demo-curp demo-log demo-deliver demo-payments demo-pipeline demo-nexmark demo-spark bench-scale bench-overload bench-spark bench-spark-keys bench-curp bench-log bench-deliver bench-consume bench-nexmark postgresql mariadb prometheus java browser kafka spark-kafka toxiproxy etcd proxies test test-browser test-libraries test-long test-pyspark test-pythons lint types generate check-generated bench chaos chaos-long chaos-coverage mutations chaos-faults chaos-faults-all model house reference docs spin debootstrap clean
 
 help:
 	@echo "make demo | demo-picture | demo-curp | demo-log | demo-deliver | demo-payments | demo-pipeline | demo-nexmark | demo-spark | toxiproxy | etcd | package | test | test-browser | test-libraries | test-long | test-pyspark | test-pythons | mutations | chaos | chaos-long | chaos-coverage | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-overload | bench-spark | bench-spark-keys | bench-curp | bench-log | bench-deliver | bench-consume | bench-nexmark | house | reference | docs | clean"
@@ -207,7 +207,8 @@ spark-kafka: $(BENCH_INSTALLED) java
 bench-curp: $(call stage,redis) etcd
 	@$(PYTHON) -m benchmarks.groups $(BENCH_FLAGS)
 
-# What pip has no good package of. $(1): what it is for; $(2): programs, and Debian's packages of them.
+# What pip has no good package of. $(1): what it is for; $(2): programs, and Debian's packages of
+# them; $(3): options of apt-get.
 define by_apt
 missing=; for each in $(2); do \
   PATH="$$PATH:/usr/sbin$(subst $() ,:,$(patsubst %,:%,$(wildcard /usr/lib/postgresql/*/bin)))" \
@@ -216,7 +217,7 @@ done; \
 if [ -z "$$missing" ]; then exit 0; fi; \
 if [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then \
   echo "Installing Debian's$$missing ..."; \
-  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing >/dev/null; \
+  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $(3) $$missing >/dev/null; \
 else \
   echo "$(1); on Debian and Ubuntu: apt-get install$$missing" >&2; exit 1; \
 fi
@@ -228,6 +229,9 @@ mariadb:
 	@$(call by_apt,This needs a MariaDB server,mariadbd=mariadb-server)
 redis-server:
 	@$(call by_apt,This needs a redis-server,redis-server=redis-server)
+# What it recommends measures machines.
+prometheus:
+	@$(call by_apt,The alerts are tried in a Prometheus,prometheus=prometheus promtool=prometheus,--no-install-recommends)
 browser:
 	@$(call by_apt,The status page is tried in chromium,chromium=chromium)
 spin:
@@ -304,7 +308,7 @@ model: $(PYTHON) spin
 
 # Much of it waits for servers and processes: more workers than cores are not too many.
 TEST_WORKERS ?= 5
-test: $(call stage,dev) postgresql mariadb redis-server spin toxiproxy etcd java
+test: $(call stage,dev) postgresql mariadb redis-server prometheus spin toxiproxy etcd java
 	@scratch="$$(mktemp -d '$(TEST_DIR)/rifl-test-XXXXXX')"; \
 	trap '$(PYTHON) -m tests.helpers.leftovers "$$scratch"; rm -rf "$$scratch"' EXIT; \
 	chmod 755 "$$scratch"; \

@@ -193,7 +193,7 @@ EVENTS = {
               "Shared stores: a replica that stops could not say so; others see it by its "
               "heartbeats."),
         Event("not_counted", "debug", "error",
-              "Shared stores: clients could not be counted for the metrics."),
+              "Shared stores: clients, or unknown outcomes, could not be counted for metrics."),
     ),
     # Of stores, and of logs.
     "rifl.sqlite": (

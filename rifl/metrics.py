@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterator, Sequence
 from _rifl_ground.refusals import Outcome
 from rifl.core._shared.errors import ForkedProcess, RiflError
 from rifl.core._shared.observer import EndedCall, Observer, ServedCall, Statistics
+from rifl.core._shared.reasons import REASONS
 
 try:
-    from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
-    from prometheus_client.core import GaugeMetricFamily
+    from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
     from prometheus_client.registry import Collector
 except ImportError as error:  # pragma: no cover - needs an environment without it
     raise ImportError("rifl.metrics needs the extra: pip install 'rifl-grpc[metrics]'") from error
@@ -39,6 +40,25 @@ _HELD = {
     "unheard": "Coroutine handlers that run for no caller.",
     "answer_bytes": "Bytes of large answers that are kept without an acknowledgement.",
 }
+_OF_THE_STORE = {
+    "calls": "Calls of the store whose outcome is unknown, until they are settled, for a week.",
+    "oldest_seconds": "Age of the oldest of them.",
+}
+_SERVING = "0 while new calls are refused, else 1. Only while the process has a server."
+_OUTCOMES = (
+    "Requests answered, of all methods together. What refusals say is there from the start, with "
+    "0: the first shows as an increase."
+)
+_OUTCOME_LABELS = ("outcome", "reason")
+# A refusal may say less than its class: that the call may have run.
+_FROM_THE_START = [
+    *((outcome.value, "") for outcome in Outcome),
+    *(
+        (outcome.value, reason)
+        for reason, row in REASONS.items()
+        for outcome in dict.fromkeys((row.error.outcome, Outcome.UNKNOWN))
+    ),
+]
 
 
 class PrometheusObserver(Observer):
@@ -50,7 +70,9 @@ class PrometheusObserver(Observer):
     Over stores that replicas share, a commit is a claim or a record, with its round trip; over
     PostgreSQL also a ``rifl.transaction``, with its records. Commits that a handler makes itself
     do not count. Clients and leases are those of the whole store, a few seconds old: take the
-    maximum over replicas, not the sum. Above ten thousand PostgreSQL estimates.
+    maximum over replicas, not the sum. Above ten thousand PostgreSQL estimates. The same holds
+    of unknown outcomes: one replica counts them, each 15 s. ``memory:``, a Redis cluster and
+    groups do not.
 
     Only methods that the server deduplicates are labels of a server's, so that a
     peer cannot make up new ones. Times are in seconds. Everything is kept in this
@@ -93,9 +115,6 @@ class PrometheusObserver(Observer):
             registry=registry,
         )
         self._commit_failures = counter("rifl_store_commit_failures", "Commits that failed.")
-        self._is_serving = Gauge(
-            "rifl_server_serving", "0 while new calls are refused, else 1.", registry=registry
-        )
         self._callers = counter(
             "rifl_server_callers_refused",
             "Secrets, tokens and certificates that were missing or wrong.",
@@ -122,17 +141,17 @@ class PrometheusObserver(Observer):
         )
         self._served_batches = items("rifl_server_batch_items", "Items of a batch that arrived.")
         self._ended_batches = items("rifl_client_batch_items", "Items of a batch that ended.")
-        self._held = _Held()
-        registry.register(self._held)
+        self._servers = _Servers(self._served)
+        registry.register(self._servers)
 
     def attached(self, statistics: Callable[[], Statistics]) -> None:
         """Count what this deduplicator holds, too, when scraped."""
-        self._held.add(statistics)
-        self._is_serving.set(1)
+        self._servers.add(statistics)
+        self._servers.serving = True
 
     def detached(self, statistics: Callable[[], Statistics]) -> None:
         """Count it no longer."""
-        self._held.remove(statistics)
+        self._servers.remove(statistics)
 
     def call_served(self, served: ServedCall) -> None:
         """Count an arrival."""
@@ -163,7 +182,7 @@ class PrometheusObserver(Observer):
 
     def serving(self, refusal: RiflError | None) -> None:
         """Note whether new calls are taken."""
-        self._is_serving.set(refusal is None)
+        self._servers.serving = refusal is None
 
     def caller_refused(self, kind: str, reason: str) -> None:
         """Count a caller that was not let in."""
@@ -193,32 +212,66 @@ class PrometheusObserver(Observer):
         super().batch_ended(ended, begun)
 
 
-class _Held(Collector):
-    """What the deduplicators hold, counted when scraped."""
+class _Servers(Collector):
+    """What the deduplicators did and hold, looked at when scraped.
 
-    def __init__(self) -> None:
+    A process that has none, as one of clients alone, has none of these: it would look like a
+    server that refuses calls.
+    """
+
+    def __init__(self, served: Counter) -> None:
         # Without a lock: each step is one of C's.
         self._sources: list[Callable[[], Statistics]] = []
+        self._served = served
+        self._was_server = False
+        self.serving = False
 
     def add(self, source: Callable[[], Statistics]) -> None:
         self._sources.append(source)
+        self._was_server = True
 
     def remove(self, source: Callable[[], Statistics]) -> None:
         with contextlib.suppress(ValueError):
             self._sources.remove(source)
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        sources = list(self._sources)
+    def collect(self) -> Iterator[Metric]:
+        if self._was_server:
+            yield self._outcomes()
         counts = []
-        for source in sources:
+        for source in list(self._sources):
             # A forked child holds nothing of what its parent does.
             with contextlib.suppress(ForkedProcess):
                 counts.append(source())
+        if not counts:
+            return
+        yield GaugeMetricFamily("rifl_server_serving", _SERVING, value=float(self.serving))
         for name, text in _HELD.items():
             total = sum(getattr(count, name) for count in counts)
             yield GaugeMetricFamily(f"rifl_server_{name}", text, value=total)
+        counted = [count for count in counts if count.unknown is not None]
+        if counted:
+            calls = sum(count.unknown or 0 for count in counted)
+            oldest_s = max(count.oldest_unknown_s for count in counted)
+            for (name, text), value in zip(_OF_THE_STORE.items(), (calls, oldest_s), strict=True):
+                yield GaugeMetricFamily(f"rifl_store_unknown_{name}", text, value=value)
 
-    def describe(self) -> Iterator[GaugeMetricFamily]:
+    def describe(self) -> Iterator[Metric]:
         # What is counted need not be counted to be registered.
+        yield CounterMetricFamily("rifl_server_outcomes", _OUTCOMES, labels=_OUTCOME_LABELS)
+        yield GaugeMetricFamily("rifl_server_serving", _SERVING)
         for name, text in _HELD.items():
             yield GaugeMetricFamily(f"rifl_server_{name}", text)
+        for name, text in _OF_THE_STORE.items():
+            yield GaugeMetricFamily(f"rifl_store_unknown_{name}", text)
+
+    def _outcomes(self) -> Metric:
+        totals = dict.fromkeys(_FROM_THE_START, 0.0)
+        for family in self._served.collect():
+            for sample in family.samples:
+                if sample.name.endswith("_total"):
+                    key = (sample.labels["outcome"], sample.labels["reason"])
+                    totals[key] = totals.get(key, 0.0) + sample.value
+        found = CounterMetricFamily("rifl_server_outcomes", _OUTCOMES, labels=_OUTCOME_LABELS)
+        for labels, total in totals.items():
+            found.add_metric(labels, total)
+        return found

@@ -28,6 +28,52 @@ def _calls(registry: CollectorRegistry, outcome: str, reason: str = "") -> float
     )
 
 
+def test_a_process_of_clients_alone_is_no_server() -> None:
+    """It has no gauge that would look like a server's that refuses calls (DESIGN §9)."""
+    registry = CollectorRegistry()
+    observer = PrometheusObserver(registry)
+    with (
+        rifl.Deduplicator("memory:") as dedup,
+        served(dedup) as target,
+        rifl.connect(target, observer=observer) as channel,
+    ):
+        channel.unary_unary(METHOD)(b"one", timeout=10)
+    text = generate_latest(registry).decode()
+    assert "rifl_client_calls_total{" in text
+    for name in ("rifl_server_serving", "rifl_server_clients", "rifl_server_outcomes_total{"):
+        assert name not in text
+
+
+def test_what_alerts_count_is_there_from_the_start() -> None:
+    """With 0, without a method: the first is an increase, also once the server is closed (§9)."""
+    registry = CollectorRegistry()
+
+    def outcomes(outcome: str, reason: str) -> float | None:
+        labels = {"outcome": outcome, "reason": reason}
+        return registry.get_sample_value("rifl_server_outcomes_total", labels)
+
+    with (
+        rifl.Deduplicator("memory:", observer=PrometheusObserver(registry)) as dedup,
+        served(dedup) as target,
+        rifl.connect(target) as channel,
+        grpc.insecure_channel(target) as plain,
+    ):
+        assert outcomes("unknown", "OUTCOME_UNKNOWN") == 0
+        assert outcomes("not-executed", "BAD_HEADER") == 0
+        assert outcomes("executed", "") == 0
+        for request in (b"one", b"two"):
+            channel.unary_unary(METHOD)(request, timeout=10)
+        call: Any = plain.unary_unary(METHOD)
+        with pytest.raises(grpc.RpcError):
+            call(b"x", metadata=[("rifl-bin", b"\xff")], timeout=10)
+        assert outcomes("executed", "") == 2
+        assert registry.get_sample_value("rifl_server_serving") == 1
+        # This store keeps none.
+        assert registry.get_sample_value("rifl_store_unknown_calls") is None
+    assert outcomes("not-executed", "BAD_HEADER") == 1
+    assert registry.get_sample_value("rifl_server_serving") is None
+
+
 def test_a_retry_shows_on_both_sides(tmp_path: Path) -> None:
     """A lost answer is one executed and one replayed arrival, and one retry (DESIGN §3, §9)."""
     registry = CollectorRegistry()

@@ -302,6 +302,7 @@ class Deduplicator:
         """Count what is held now, without blocking calls. Any thread."""
         clients, unacknowledged, running = self._store.statistics()
         waiting = sum(count() for count in self._engine.waiting)
+        unresolved = self._store.unresolved
         return Statistics(
             clients,
             len(self._authority),
@@ -311,6 +312,8 @@ class Deduplicator:
             self._store.held.total,
             self._engine.rooms.waiting,
             sum(bound.running for bound in self._engine.unheard.all()),
+            None if unresolved is None else unresolved.calls,
+            0.0 if unresolved is None else unresolved.oldest_s,
         )
 
     def check(

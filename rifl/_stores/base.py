@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from lease_server._storage import SharedLeaseStorage, SoleLeaseStorage
 from rifl._stores.held_answers import HeldAnswers
@@ -21,6 +21,20 @@ from rifl.core._shared.record import CompletionRecord
 
 # For another process that owns the store.
 LOCK_TIMEOUT_S = 5.0
+
+
+# How often a store counts them, if it does.
+UNRESOLVED_EVERY_S = 15.0
+
+
+class Unresolved(NamedTuple):
+    """Calls of the whole store with an unknown outcome that no operator has settled.
+
+    ``oldest_s``: how old the oldest is, by the store's clock.
+    """
+
+    calls: int
+    oldest_s: float
 
 
 class Store(BatchRecords, Protocol):
@@ -41,6 +55,8 @@ class Store(BatchRecords, Protocol):
     cancels_handlers: bool
     # Room for keys on the disk that has them, when the store was opened; None: that is elsewhere.
     free_bytes: int | None
+    # As last counted by ``expire_keys`` for an observer; None: another replica counts, or none.
+    unresolved: Unresolved | None
     # How many coroutines of handlers were cancelled: threads that they left behind may go on.
     cancelled: int
 

@@ -9,6 +9,7 @@ from typing import Any
 from _rifl_ground.log import get_logger
 from _rifl_ground.owned_lock import OneByOne
 from lease_server._storage import Acknowledgements
+from rifl._stores.base import Unresolved
 from rifl._stores.forks import belongs_here
 from rifl._stores.held_answers import HeldAnswers
 from rifl._stores.rows import ConditionalRows
@@ -65,6 +66,7 @@ class EmbeddedStore:
         self.observer: Observer | None = None
         self.on_refusal: Callable[[RiflError | None], None] | None = None
         self.free_bytes: int | None = None
+        self.unresolved: Unresolved | None = None
         self.cancelled = 0
         self._told: RiflError | None = None
         # That it may be another one: who is told may say so again.

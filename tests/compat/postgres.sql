@@ -40,6 +40,8 @@ CREATE TABLE rifl.calls (
     expires_at timestamptz,
     PRIMARY KEY (client_id, seq, key)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
+-- Few run at a time: those whose replica is gone are counted (``unresolved_1``).
+CREATE INDEX calls_running ON rifl.calls (owner) WHERE record IS NULL;
 -- A keyed call is kept for its retention, counted from its completion.
 CREATE INDEX calls_expire ON rifl.calls (expires_at) WHERE expires_at IS NOT NULL;
 
@@ -1397,6 +1399,20 @@ BEGIN
     RETURN expired;
 END $$;
 
+-- Calls whose outcome is unknown and that no operator settled: how many, and the oldest's age in
+-- seconds. Also those whose replica is gone, and that no client asked for since.
+CREATE OR REPLACE FUNCTION rifl.unresolved_1(OUT o_calls bigint, OUT o_oldest_s double precision)
+LANGUAGE sql STABLE AS $$
+    SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() - min(since)), 0)
+    FROM (
+        SELECT since FROM rifl.unknown WHERE note IS NULL
+        UNION ALL
+        SELECT claimed_at FROM rifl.calls
+        WHERE record IS NULL AND kind = 'plain'
+          AND owner NOT IN (SELECT owner FROM rifl.replicas)
+    ) AS those
+$$;
+
 -- Whom a client's lease counts for, and what it has acknowledged; ranges end before o_ends.
 CREATE OR REPLACE FUNCTION rifl.look_at_client_1(
     p_store text, p_client bigint, OUT o_found text, OUT o_holder bytea, OUT o_first bigint,
@@ -1560,33 +1576,33 @@ DELETE FROM rifl.meta;
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('layout', '1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
-VALUES ('store', '498b8f53-8b9a-46bf-bdc1-8a0a484b49f1');
+VALUES ('store', '49daf773-1538-4990-bcab-68c118785e86');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('functions', '1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
-VALUES ('history', '-7801047224929811786/1');
+VALUES ('history', '5429305486922589786/1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('ids', '1025');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('copied', 'false');
 DELETE FROM rifl.clients;
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term, holder, writer) OVERRIDING SYSTEM VALUE
-VALUES ('1', 'open', '4', '{[5,6)}', '00:01:00', '2026-11-29 16:57:54.687533+00', NULL, E'\\x31302e302e302e37', E'\\x');
+VALUES ('1', 'open', '4', '{[5,6)}', '00:01:00', '2026-11-29 20:27:21.792891+00', NULL, E'\\x31302e302e302e37', E'\\x');
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term, holder, writer) OVERRIDING SYSTEM VALUE
-VALUES ('1025', 'session', '1', '{}', '876000:00:00', '2151-10-30 16:56:39.928791+00', NULL, E'\\x', E'\\x');
+VALUES ('1025', 'session', '1', '{}', '876000:00:00', '2151-10-30 20:26:06.850965+00', NULL, E'\\x', E'\\x');
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term, holder, writer) OVERRIDING SYSTEM VALUE
 VALUES ('-2828849456074851408', 'namespace', '1', '{}', '00:00:00', NULL, NULL, E'\\x', E'\\x');
 DELETE FROM rifl.calls;
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '4', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '5dfdc27db6d209eb6afc9f0c5bdcbc13', 'a895a194348f9a6d', '{}', NULL, '2026-11-29 16:56:39.896632+00', NULL, NULL, NULL);
+VALUES ('1', '4', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '2108f65f5ad4554cb34fa15902d8ee06', '04ef07acbe7423a4', '{}', NULL, '2026-11-29 20:26:06.834924+00', NULL, NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '6', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '90a030dc37ca36f446df3e5aa9b35c73', 'a895a194348f9a6d', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-29 16:56:39.913441+00', '2026-11-29 16:56:39.920883+00', NULL, NULL);
+VALUES ('1', '6', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '69360487e2e6e4b73fb325004ab4b97f', '04ef07acbe7423a4', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-29 20:26:06.838945+00', '2026-11-29 20:26:06.84316+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '7', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'idempotent', '73517b20047149423b18799c8111cfe7', 'a895a194348f9a6d', '{}', E'\\x080912106e6f7420656e6f756768206d6f6e65793001', '2026-11-29 16:56:39.924547+00', '2026-11-29 16:56:39.925122+00', NULL, NULL);
+VALUES ('1', '7', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'idempotent', '20c8f6e2017b3987e85423502d827af6', '04ef07acbe7423a4', '{}', E'\\x080912106e6f7420656e6f756768206d6f6e65793001', '2026-11-29 20:26:06.848761+00', '2026-11-29 20:26:06.849363+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1025', '0', E'\\x6f726465722d3137', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '70db5e1554ffbecaba5e8219adb59641', 'a895a194348f9a6d', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-29 16:56:39.929438+00', '2026-11-29 16:56:39.961276+00', NULL, NULL);
+VALUES ('1025', '0', E'\\x6f726465722d3137', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '541840db1f877a9e13b5dd0b27020092', '04ef07acbe7423a4', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-29 20:26:06.85287+00', '2026-11-29 20:26:06.864152+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('-2828849456074851408', '0', E'\\x696e766f6963652d31', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '717506f4987718a07a25777e8e81d64c', 'a895a194348f9a6d', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-29 16:56:39.976173+00', '2026-11-29 16:56:39.980958+00', '876000:00:00', '2126-11-05 16:56:41.353377+00');
+VALUES ('-2828849456074851408', '0', E'\\x696e766f6963652d31', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'b079e7ba4aeb31052cbe5245f2e0cb04', '04ef07acbe7423a4', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-29 20:26:06.882148+00', '2026-11-29 20:26:06.893926+00', '876000:00:00', '2126-11-05 20:26:08.673349+00');
 DELETE FROM rifl.key_counts;
 INSERT INTO rifl.key_counts (client_id, shard, keys, bytes) OVERRIDING SYSTEM VALUE
 VALUES ('1025', '2', '1', '53');
@@ -1598,10 +1614,10 @@ VALUES ('1025', E'\\x', 'orders', 'open', '3153600000', '1700000000', E'\\x', ''
 DELETE FROM rifl.replicas;
 DELETE FROM rifl.secrets;
 INSERT INTO rifl.secrets (position, key_id, value) OVERRIDING SYSTEM VALUE
-VALUES ('1', '0', E'\\x2ba71a553b7adc9f9092e1514f287ff30add60979ee7597ca3e2bb8adecc21f3');
+VALUES ('1', '0', E'\\x20b4d789c23a00dbf1c0bdf904b8b563699fa20d68590cdb02ba7b3dd368e8b1');
 DELETE FROM rifl.age;
 INSERT INTO rifl.age (single, lived, sweeper, reading) OVERRIDING SYSTEM VALUE
-VALUES ('true', '2026-11-29 16:56:39.691652+00', 'a895a194348f9a6d', '28380.992622655');
+VALUES ('true', '2026-11-29 20:26:06.815933+00', '04ef07acbe7423a4', '40947.918860801');
 DELETE FROM rifl.unknown;
 DELETE FROM rifl.losses;
 DELETE FROM rifl.rows;

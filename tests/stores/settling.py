@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -30,8 +31,10 @@ from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import PayloadMismatch
 from rifl.core._shared.identity import RpcId
+from rifl.core._shared.observer import Observer
 from rifl.core._shared.record import CompletionRecord
 from tests.compat.make_store import ANSWER, make
+from tests.helpers.waiting import until
 
 __all__ = ["SettlesUnknown", "end_client", "make_lost"]
 
@@ -49,9 +52,10 @@ def _result(later: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _serving(url: str) -> Iterator[Any]:
+def _serving(url: str, observer: Observer | None = None) -> Iterator[Any]:
     """A server's store, as it starts and stops."""
     store: Any = open_store(url)
+    store.observer = observer
     authority = open_authority(store.leases, term_s=60.0)
     store.bind(
         authority, MethodPolicies({}, "plain"), clock=time.monotonic, bounds=Bounds(window=64)
@@ -99,6 +103,13 @@ def make_lost(url: str) -> str:
         attempt = _result(store.claim(_call(KEY, b"p"), PLAIN)).attempt
         _result(store.start(attempt))
     return url
+
+
+def _counted(store: Any) -> Any:
+    """Return what the store has, after a sweep that counts."""
+    store._unresolved_at = -math.inf
+    store.expire_keys()
+    return store.unresolved
 
 
 class SettlesUnknown:
@@ -234,6 +245,33 @@ class SettlesUnknown:
                 _result(store.finish(attempt, ANSWER))
             end_client(store, 1)
         assert {call.state for call in unknown_calls(made)} == {UnknownState.SETTLED}
+
+    @pytest.mark.parametrize("told", [False, True])
+    def test_what_is_not_settled_is_counted(self, made: str, told: bool) -> None:
+        """Also what no client asks for again; not what runs, nor what was settled (DESIGN §9)."""
+        with _serving(made) as store:
+            store.expire_keys()
+            assert store.unresolved is None, "no observer asks"
+        for rpc_id in (BEGUN, KEY) if told else ():
+            _arrive(made, rpc_id)
+        with _serving(made, Observer()) as store:
+            assert _counted(store).calls == 2
+            assert 0 <= store.unresolved.oldest_s < 3600
+            attempt = _result(store.claim(_call(RpcId(1025, None, b"runs"), b"p"), PLAIN)).attempt
+            _result(store.start(attempt))
+            assert _counted(store).calls == 2
+            end_client(store, BEGUN.client_id)
+            with closing(open_inspection(made)) as inspection:
+                until(lambda: inspection.call(BEGUN) is None, "its client is gone")
+            assert _counted(store).calls == 2
+            if isinstance(store, SharedStore):
+                with _serving(made, Observer()) as other:
+                    both = (store, other)
+                    until(lambda: [_counted(each) for each in both].count(None) == 1, "one counts")
+            settle_unknown(made, [BEGUN, KEY], LOST)
+            assert until(lambda: _counted(store), "it counts").calls == 0
+            assert store.unresolved.oldest_s == 0
+            _result(store.finish(attempt, ANSWER))
 
     def test_many_are_settled_with_one_call(self, made: str) -> None:
         """A program settles what it found out; done again, what stands is left (DESIGN §4)."""

@@ -15,6 +15,7 @@ from _rifl_ground.postgres.address import PostgresAddress
 from _rifl_ground.postgres.connections import NoAnswer, Pools, connect_as_ours
 from _rifl_ground.postgres.listener import Listener
 from _rifl_ground.servers import Durability
+from rifl._stores.base import Unresolved
 from rifl._stores.postgres.continuity import Continuity
 from rifl._stores.postgres.history import stop
 from rifl._stores.postgres.request_statements import Packed, RequestStatements, read_reply
@@ -135,6 +136,11 @@ class PostgresBackend:
         if expired < 0:
             self.continuity.went_backwards()
         return int(expired)
+
+    def unresolved(self) -> Unresolved:
+        """Count what no operator has settled; blocks. Raises ``BackendError``."""
+        calls, oldest_s = self.rows(self.statements.unresolved, ())[0]
+        return Unresolved(calls, max(0.0, oldest_s))
 
     def listen(
         self, owner: str, wake: Callable[[bytes], None], resubscribed: Callable[[], None]

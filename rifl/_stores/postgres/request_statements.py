@@ -58,6 +58,7 @@ class RequestStatements:
             schema, "finish_unclaimed_1", _FINISH_UNCLAIMED_TYPES, "text bytea"
         )
         self.expire = _statement(schema, "expire_1", "text bytea int8")
+        self.unresolved = _statement(schema, "unresolved_1", "")
         self.take_back = _statement(schema, "finish_1", _FINISH_TYPES, f"ending, {_NOW}")
         self.look_at_client = _statement(schema, "look_at_client_1", "text int8")
         self.get_rows = _statement(schema, "rows_1", "text text[]")

@@ -286,6 +286,7 @@ class PostgresStore(SharedStore):
             dead_after_s=address.dead_after_s,
             codec=codec,
             late_after_s=self._postgres.longest_s,
+            unresolved=self._postgres.unresolved,
         )
         finish_of = self._settlement.finish_of
         teller = Teller(self._clock, self._observe)

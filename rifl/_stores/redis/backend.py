@@ -17,6 +17,7 @@ from _rifl_ground.redis.address import Topology
 from _rifl_ground.redis.clients import Clients
 from _rifl_ground.redis.lua import Script
 from _rifl_ground.redis.settings import ServerNotDurable
+from rifl._stores.base import Unresolved
 from rifl._stores.redis.combining import AioRequestCombiner, RequestCombiner
 from rifl._stores.redis.packed_connection import AioPackedConnection, PackedConnection
 from rifl._stores.redis.script_calls import Sent, rounds, steps_of
@@ -402,6 +403,11 @@ class RedisBackend:
     def expire_keys(self, lost: bytes, limit: int) -> int:
         """Delete keyed calls whose retention has passed; return how many."""
         return sweep_keys(self, lost, limit)
+
+    def unresolved(self) -> Unresolved:
+        """Count what no operator has settled; blocks. Raises ``BackendError``. Not on a cluster."""
+        _, calls, oldest_ms = self.run(ENDS, None, ["unresolved"])
+        return Unresolved(int(calls), int(oldest_ms) / 1000)
 
     def look_again(self) -> str:
         """Look at the settings now and then; see ``Backend``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets as randomness
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -10,6 +11,7 @@ from _rifl_ground.counting import Counts
 from _rifl_ground.log import get_logger
 from lease_server._errors import StorageUnavailable
 from lease_server._storage import SharedLeaseStorage
+from rifl._stores.base import UNRESOLVED_EVERY_S, Unresolved
 from rifl._stores.codec import RecordCodec
 from rifl._stores.errors import UnsupportedStore
 from rifl._stores.forks import belongs_here
@@ -143,7 +145,8 @@ class SharedStore:
     long another's beats stand still before its calls are taken over. ``codec``: how
     records look in the store; the same on every replica. ``late_after_s``: how long a
     claim is good for; one that arrives later does nothing. ``clock``: monotonic seconds;
-    ``token_hex``: random digits.
+    ``token_hex``: random digits. ``unresolved``: counts the store's, in one request; see
+    ``Unresolved``.
     """
 
     decides_here = False
@@ -167,6 +170,7 @@ class SharedStore:
         late_after_s: float = LATE_AFTER_S,
         clock: Callable[[], float] = time.monotonic,
         token_hex: Callable[[int], str] = randomness.token_hex,
+        unresolved: Callable[[], Unresolved] | None = None,
     ) -> None:
         if not 0 < 3 * beat_s <= dead_after_s:
             raise ValueError("dead_after_s must be at least three times beat_s")
@@ -174,6 +178,9 @@ class SharedStore:
         self.on_refusal: Callable[[RiflError | None], None] | None = None
         self.cancelled = 0
         self.free_bytes: int | None = None
+        self.unresolved: Unresolved | None = None
+        self._ask_unresolved = unresolved
+        self._unresolved_at = -math.inf
         self.leases = leases
         self.owner = token_hex(OWNER_BYTES)
         self._backend = backend
@@ -392,6 +399,7 @@ class SharedStore:
         except BackendError as error:
             # Late is safe, and what is unreachable is said by the pulse.
             _log.debug("keys_not_expired", error=str(error))
+        self._count_unresolved()
 
     def statistics(self) -> tuple[int, int, int]:
         """Clients of the whole store, as last counted; calls only as this replica knows them."""
@@ -451,6 +459,21 @@ class SharedStore:
                 self.leases.count()
             except StorageUnavailable as error:
                 _log.debug("not_counted", error=str(error))
+
+    def _count_unresolved(self) -> None:
+        if self._ask_unresolved is None or self.observer is None:
+            return
+        if self._clock() < self._unresolved_at:
+            return
+        self._unresolved_at = self._clock() + UNRESOLVED_EVERY_S
+        # One replica counts for all: the first of those that live.
+        if min(self._heartbeat.living(), default=self.owner) != self.owner:
+            self.unresolved = None
+            return
+        try:
+            self.unresolved = self._ask_unresolved()
+        except BackendError as error:
+            _log.debug("not_counted", error=str(error))
 
     def _observe(self, began: float, error: Exception | None = None, entries: int = 1) -> None:
         if self.observer is not None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from _rifl_ground.log import get_logger
 from _rifl_ground.threads import in_thread
+from rifl._stores.base import Unresolved
 from rifl._stores.shared.backend import (
     TRIES_TAKE,
     BackendError,
@@ -37,7 +38,7 @@ from rifl._stores.sql.carrying import Changed, HeldByHandler, NotMoved
 from rifl._stores.sql.continuity import SqlContinuity
 from rifl._stores.sql.dialect import Dialect, Failure
 from rifl._stores.sql.expiry import expire_keys
-from rifl._stores.sql.rows import Identity, WrongStore, end_client, identity_of
+from rifl._stores.sql.rows import Identity, WrongStore, end_client, identity_of, unresolved
 from rifl._stores.sql.schema import StoreNotes, stop
 from rifl._stores.sql.session import Pool, RetryPause, SqlSession, discard
 
@@ -135,6 +136,10 @@ class SqlBackend:
     def expire_keys(self, lost: bytes, limit: int) -> int:
         """Delete keyed calls whose retention has passed; return how many."""
         return expire_keys(self.transact, self.store_id, lost, limit)
+
+    def unresolved(self) -> Unresolved:
+        """Count what no operator has settled; blocks. Raises ``BackendError``."""
+        return self.transact(unresolved)
 
     def look_again(self) -> str:
         """See ``Backend``: what the last beat found."""

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from _rifl_ground.texts import hides
 from lease_server._storage import Acknowledgements
+from rifl._stores.base import Unresolved
 from rifl._stores.shared.requests import MOST_LIVED_S
 from rifl._stores.sql.session import SqlSession
 from rifl.core._serving.result_tracker import ResultTracker
@@ -299,6 +300,24 @@ def remember(
             f"UPDATE @.unknown_calls SET method = %s, since = %s, note = %s, lived = %s {_WHERE}",
             *(method or bytes(known[0]), known[1] if since is None else since, note, at, *identity),
         )
+
+
+def unresolved(sql: SqlSession) -> Unresolved:
+    """Count what no operator has settled, also calls that a replica left which is gone."""
+    calls, since, now = sql.rows(
+        f"SELECT COUNT(*), MIN(since), {sql.dialect.now} FROM @.unknown_calls WHERE note IS NULL"
+    )[0]
+    living = replicas(sql)
+    left = [
+        claimed_at
+        for owner, claimed_at in sql.rows(
+            "SELECT owner, claimed_at FROM @.calls WHERE recorded_at IS NULL AND kind = %s",
+            b"plain",
+        )
+        if bytes(owner).decode() not in living
+    ]
+    dates = [*left, *([] if since is None else [since])]
+    return Unresolved(calls + len(left), max(0.0, now - min(dates, default=now)))
 
 
 def acknowledge(

@@ -39,7 +39,8 @@ TABLES = (
         (("due",),),
     ),
     # A call has a seq, or a key (then its seq is 0). It runs, under the attempt token, until it
-    # has a record. holder: the session that records it in a handler's own transaction.
+    # has a record. holder: the session that records it in a handler's own transaction. Few run at a
+    # time, and have no recorded_at: by this they are found.
     SqlTable(
         "calls",
         (
@@ -50,7 +51,7 @@ TABLES = (
             *(("retention_s", "float"), ("expires_at", "float")),
         ),
         _PRIMARY,
-        (("expires_at",),),
+        (("expires_at",), ("recorded_at",)),
     ),
     # What n_keys and key_bytes of a client do not count yet: a transaction that has not locked
     # its row writes one of these, and the next claim of a key adds them up.

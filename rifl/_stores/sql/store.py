@@ -35,4 +35,5 @@ class SqlStore(SharedStore):
             dead_after_s=dead_after_s,
             codec=(codec or RecordCodec()).bounded(dialect.max_record_bytes),
             late_after_s=self._sql.longest_s,
+            unresolved=self._sql.unresolved,
         )

@@ -54,6 +54,10 @@ _KEYS_AFTER = (
     "(SELECT client_id, identity FROM rifl_call WHERE (client_id, identity) > (?, ?) "
     "AND identity >= x'' ORDER BY client_id, identity LIMIT ?) GROUP BY client_id"
 )
+_UNRESOLVED = (
+    "SELECT count(*), CAST(strftime('%s') AS INTEGER) - min(since_unix_s) FROM rifl_unknown "
+    "WHERE note IS NULL"
+)
 _NEXT_UNTIL = "SELECT min(until_s) FROM rifl_call WHERE until_s > 0"
 # Peers' namespaces that hold no key: no lease of theirs ends, so they go here.
 _DROP_NAMESPACES = (
@@ -267,6 +271,15 @@ class Database:
             for client_id, texts in found
             for text in texts.split(" ")
         ]
+
+    def unresolved(self) -> tuple[int, int | None]:
+        """Return how many unknown calls were not settled, and the oldest's age in seconds.
+
+        Raises ``sqlite3.Error``.
+        """
+        with self._reader_lock:
+            found: tuple[int, int | None] = self._reader.execute(_UNRESOLVED).fetchone()
+        return found
 
     def next_until_s(self) -> float | None:
         """Return when the next retention ends, None if none does; raises ``sqlite3.Error``."""

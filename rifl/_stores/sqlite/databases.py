@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
+from rifl._stores.base import Unresolved
 from rifl._stores.codec import RecordCodec
 from rifl._stores.sqlite.address import enforces_keys, path_of
 from rifl._stores.sqlite.database import Database, LookedUp
@@ -126,6 +127,12 @@ class Databases:
         for database in self:
             kept.update(database.keys())
         return kept
+
+    def unresolved(self) -> Unresolved:
+        """Count the unknown calls that were not settled; raises ``sqlite3.Error``."""
+        found = [database.unresolved() for database in self]
+        oldest_s = max((age_s for _, age_s in found if age_s is not None), default=0)
+        return Unresolved(sum(calls for calls, _ in found), float(max(0, oldest_s)))
 
     def _open(self, url: str) -> None:
         path = path_of(url).resolve()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sqlite3
 import threading
 import time
@@ -13,7 +14,7 @@ from typing import Any
 from _rifl_ground.counting import Counts, by_sqlite, is_noted
 from _rifl_ground.refusals import Outcome
 from _rifl_ground.sqlite.failures import Stopped
-from rifl._stores.base import LOCK_TIMEOUT_S
+from rifl._stores.base import LOCK_TIMEOUT_S, UNRESOLVED_EVERY_S
 from rifl._stores.codec import RecordCodec
 from rifl._stores.embedded import EmbeddedStore
 from rifl._stores.errors import WrongDatabase
@@ -221,6 +222,7 @@ class SqliteStore(EmbeddedStore):
         self._any_idempotent = False
         # Keys that have a record, as the last sweep counted them.
         self._kept_keys = 0
+        self._unresolved_at = -math.inf
         self._known_keys = KnownKeys(self._databases, self._lock, lambda: self._table.running())
         self._may_have = self._known_keys.add
         self.in_background = medium.in_background
@@ -689,6 +691,9 @@ class SqliteStore(EmbeddedStore):
             clients = self._removals.expire(lived_s)
             kept = self._databases.keys()
             self._known_keys.read(kept.total())
+            if self.observer is not None and self._clock() >= self._unresolved_at:
+                self._unresolved_at = self._clock() + UNRESOLVED_EVERY_S
+                self.unresolved = self._databases.unresolved()
         except (StoreUnavailable, sqlite3.Error):
             # It is said elsewhere; the next sweep comes back to it.
             return

@@ -52,7 +52,9 @@ class Statistics(NamedTuple):
     (clients and sessions that have a row, as last counted), the others this replica's.
     ``answer_bytes``: large answers that are kept unacknowledged, as bounds count them.
     ``queued``: calls that wait for a place of ``MethodPolicy.max_running``. ``unheard``: handlers
-    on event loops that run for no caller.
+    on event loops that run for no caller. ``unknown``: calls of the whole store whose outcome is
+    unknown, and not settled, and the oldest's age, as last counted in the background; None where
+    another replica counts, or the store cannot.
     """
 
     clients: int
@@ -63,6 +65,8 @@ class Statistics(NamedTuple):
     answer_bytes: int = 0
     queued: int = 0
     unheard: int = 0
+    unknown: int | None = None
+    oldest_unknown_s: float = 0.0
 
 
 class Observer:

@@ -32,6 +32,22 @@ class TestPostgres(SettlesUnknown):
             store.expire_keys()
             assert [call.rpc_id for call in unknown_calls(made)] == [KEY]
 
+    def test_no_key_is_read_to_count_them(self, made: str) -> None:
+        """An index has what runs: a store has millions of keys (DESIGN §9)."""
+        with _serving(made) as store:
+            schema = store._backend.schema
+            named = (schema, "unresolved_1")
+            (source,) = store._backend.rows(
+                b"SELECT prosrc FROM pg_proc WHERE pronamespace = %s::regnamespace "
+                b"AND proname = %s",
+                named,
+            )[0]
+            with store._backend.pools.blocking.connection() as connection:
+                connection.execute("SET enable_seqscan = off")
+                plan = connection.execute(f"EXPLAIN {source}").fetchall()
+                connection.execute("RESET enable_seqscan")
+            assert "calls_running" in str(plan)
+
     def test_no_more_are_remembered_than_that(self, made: str) -> None:
         """The oldest go beyond ten thousand (DESIGN §9)."""
         with _serving(made) as store:

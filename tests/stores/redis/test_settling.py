@@ -41,6 +41,17 @@ class TestRedis(SettlesUnknown):
             assert redis.zrange(key, 0, -1) == redis.hkeys(store._backend.key("unknown"))
         assert [call.rpc_id for call in unknown_calls(made)] == [KEY]
 
+    def test_what_runs_is_in_one_place(self, made: str) -> None:
+        """Plain calls alone, until they end: to count them no client is looked at (DESIGN §9)."""
+        with _serving(made) as store:
+            redis = store._backend.clients.blocking
+            key = store._backend.key("intents")
+            assert set(redis.hkeys(key)) == {b"1|s%016x" % 4, b"1025|klost"}
+            end_client(store, 1)
+        _arrive(made, KEY)
+        with _serving(made) as store:
+            assert not store._backend.clients.blocking.exists(key)
+
     def test_no_more_are_remembered_than_that(self, made: str) -> None:
         """The oldest go beyond ten thousand (DESIGN §9)."""
         with _serving(made) as store:

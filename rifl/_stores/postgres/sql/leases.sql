@@ -389,6 +389,20 @@ BEGIN
     RETURN expired;
 END $$;
 
+-- Calls whose outcome is unknown and that no operator settled: how many, and the oldest's age in
+-- seconds. Also those whose replica is gone, and that no client asked for since.
+CREATE OR REPLACE FUNCTION @schema@.unresolved_1(OUT o_calls bigint, OUT o_oldest_s double precision)
+LANGUAGE sql STABLE AS $$
+    SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() - min(since)), 0)
+    FROM (
+        SELECT since FROM @schema@.unknown WHERE note IS NULL
+        UNION ALL
+        SELECT claimed_at FROM @schema@.calls
+        WHERE record IS NULL AND kind = 'plain'
+          AND owner NOT IN (SELECT owner FROM @schema@.replicas)
+    ) AS those
+$$;
+
 -- Whom a client's lease counts for, and what it has acknowledged; ranges end before o_ends.
 CREATE OR REPLACE FUNCTION @schema@.look_at_client_1(
     p_store text, p_client bigint, OUT o_found text, OUT o_holder bytea, OUT o_first bigint,

@@ -39,6 +39,8 @@ CREATE TABLE @schema@.calls (
     expires_at timestamptz,
     PRIMARY KEY (client_id, seq, key)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
+-- Few run at a time: those whose replica is gone are counted (``unresolved_1``).
+CREATE INDEX calls_running ON @schema@.calls (owner) WHERE record IS NULL;
 -- A keyed call is kept for its retention, counted from its completion.
 CREATE INDEX calls_expire ON @schema@.calls (expires_at) WHERE expires_at IS NOT NULL;
 

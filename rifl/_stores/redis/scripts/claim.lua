@@ -47,6 +47,12 @@ local function claim()
   local r = is_key(member) and retention or nil
   redis.call('HSET', RUN, member, cmsgpack.pack(
     {t = token, o = owner, k = kind, f = fingerprint, m = ARGV[18], w = {}, r = r, c = now_ms()}))
+  -- Which plain calls run is kept in one place as well, so that those whose replica is gone can be
+  -- counted. On a cluster that is out of reach.
+  if kind == 'plain' and seen ~= -1 then
+    redis.call('HSET', global .. 'intents', field_of(member),
+      string.format('%.0f', now_ms()) .. '\n' .. owner)
+  end
   -- What a transaction of the handler's watches.
   if kind == 'atomic' then redis.call('SET', base .. 'try:' .. member, token) end
   return reply('new')

@@ -23,6 +23,27 @@ if what == 'remember' then
   return reply('ok')
 end
 
+if what == 'unresolved' then
+  -- How many calls have an unknown outcome that no operator has settled, and the oldest's age in
+  -- ms. Also plain ones whose replica is gone, and that no client asked for since.
+  local calls, oldest = 0, now_ms()
+  local function count(since)
+    calls = calls + 1
+    -- Nobody knows since when.
+    if since > 0 then oldest = math.min(oldest, since) end
+  end
+  for at, entry in ipairs(redis.call('HGETALL', global .. 'unknown')) do
+    local since, note = string.match(entry, '^(%d+)\n.-\n(.*)$')
+    if at % 2 == 0 and note == '' then count(tonumber(since)) end
+  end
+  local intents = redis.call('HGETALL', global .. 'intents')
+  for at = 2, #intents, 2 do
+    local since, owner = string.match(intents[at], '^(%d+)\n(.*)$')
+    if redis.call('HEXISTS', global .. 'replicas', owner) == 0 then count(tonumber(since)) end
+  end
+  return tell('ok', string.format('%.0f', calls), string.format('%.0f', now_ms() - oldest))
+end
+
 -- Forget what is remembered for too long, by the time that was lived through, or too much.
 local function forget(lived)
   local old = redis.call('ZRANGEBYSCORE', global .. 'unknown-at', '-inf',

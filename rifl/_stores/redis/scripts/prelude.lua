@@ -70,10 +70,16 @@ local function renew(row_length)
   end
 end
 
+-- What the store's own keys say of a call, by.
+local function field_of(member) return string.match(base, '{(%-?%d+)}:$') .. '|' .. member end
+
 -- A call's attempt is over: nobody may write under its token any more, and the
 -- replicas that wait for it hear of it when all is written.
 local function ended(member, attempt)
   redis.call('HDEL', RUN, member)
+  if attempt.k == 'plain' and seen ~= -1 then
+    redis.call('HDEL', global .. 'intents', field_of(member))
+  end
   -- Only an atomic attempt has one.
   if attempt.k ~= 'plain' and attempt.k ~= 'idempotent' then
     redis.call('DEL', base .. 'try:' .. member)
@@ -130,7 +136,7 @@ local function remember(member, attempt)
     redis.call('PEXPIRE', base .. 'unknown', REMEMBERED_MS)
     return
   end
-  local field = string.match(base, '{(%-?%d+)}:$') .. '|' .. member
+  local field = field_of(member)
   redis.call('HSET', global .. 'unknown', field, entry)
   redis.call('ZADD', global .. 'unknown-at',
     redis.call('HGET', global .. 'age', 'lived') or string.format('%.0f', now_ms()), field)
