@@ -175,6 +175,8 @@ LOOK = {
     "Diverged": "curp status",
     "NotServed": "curp status",
     "curp.log.": "curp log verify URL",
+    "curp.log.log_not_durable": "curp log doctor URL",
+    "curp.log.log_settings": "curp log doctor URL",
 }
 ERRORS: dict[str, Until] = {
     "Diverged": "now",
