@@ -9,7 +9,8 @@ Nothing here is called by applications, but for ``statistics``. When an answer i
   without an answer of the leader's.
 - ``_record``, ``_sync_records``, ``_aio_records``: records on their way to witnesses.
 - ``_group_knowledge``: what a client knows of its group; ``_leader_search``: who leads.
-- ``_caller_keys``: conflict keys; ``_messages``, ``_stubs``: what else is sent, and by which calls.
+- ``_caller_keys``: conflict keys; ``_messages``, ``_stubs``: what else is sent, and by which calls;
+  ``_own_requests``: by which metadata.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from curp.client._caller_keys import CallerKeys
 from curp.client._group_knowledge import GroupStatistics
 from curp.client._sync_path import SyncPath
 from rifl._client.grpc_channels import Connect
+from rifl._client.own_metadata import MetadataFunction
 from rifl._client.settings import DEFAULT_GROUP_PATH
 
 __all__ = ["AioPath", "GroupStatistics", "SyncPath", "open_path", "statistics"]
@@ -35,11 +37,12 @@ def open_path(
     connect: Connect[Any],
     conflict_keys: Mapping[str, Callable[[Any], Any]],
     group_path: str = DEFAULT_GROUP_PATH,
+    metadata: MetadataFunction | None = None,
 ) -> SyncPath | AioPath:
     """Return the group path over a sync or an aio channel (see ``rifl._client.state``)."""
     if isinstance(channel, grpc.aio.Channel):
-        return AioPath(channel, connect, CallerKeys(conflict_keys), group_path)
-    return SyncPath(channel, connect, CallerKeys(conflict_keys), group_path)
+        return AioPath(channel, connect, CallerKeys(conflict_keys), group_path, metadata=metadata)
+    return SyncPath(channel, connect, CallerKeys(conflict_keys), group_path, metadata=metadata)
 
 
 def statistics(channel: Any) -> GroupStatistics | None:

@@ -21,11 +21,13 @@ from curp.client._group_knowledge import GROUP_RETRY, GroupKnowledge, GroupStati
 from curp.client._leader_call import AioLeaderCall
 from curp.client._leader_search import AioLeaderSearch
 from curp.client._messages import split_header
+from curp.client._own_requests import aio_own
 from curp.client._record import Record
 from curp.client._stubs import ASK_TIMEOUT_S, configuration_stub, sync_stub
 from curp.v1 import curp_pb2
 from rifl._client.aio_status import at_hand
 from rifl._client.grpc_channels import Connect
+from rifl._client.own_metadata import MetadataFunction
 from rifl._client.settings import DEFAULT_GROUP_PATH
 
 
@@ -42,8 +44,11 @@ class AioPath:
         keys: CallerKeys,
         group_path: str = DEFAULT_GROUP_PATH,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        metadata: MetadataFunction | None = None,
     ) -> None:
         """Ask for the configuration; what is sent before it is there is synced."""
+        own = aio_own(metadata)
         self.knowledge = GroupKnowledge(group_path, clock=clock)
         self.keys = keys
         self._connect = connect
@@ -51,11 +56,11 @@ class AioPath:
         self._witnesses: dict[str, tuple[grpc.aio.Channel, AioRecords]] = {}
         # Those of which a connection answered nothing: gRPC's channels share theirs.
         self._left: set[str] = set()
-        self._configuration: Any = configuration_stub(channel)
-        self.sync: Any = sync_stub(channel)
+        self._configuration: Any = configuration_stub(channel, own)
+        self.sync: Any = sync_stub(channel, own)
         # Kept, since a loop does not keep its tasks.
         self._tasks: set[asyncio.Task[None]] = set()
-        self._search = AioLeaderSearch(channel, self._told, self.start)
+        self._search = AioLeaderSearch(channel, self._told, own, self.start)
         self._under_way: weakref.WeakSet[AioRecordedCall | AioLeaderCall] = weakref.WeakSet()
         self.refresh()
 

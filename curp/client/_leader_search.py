@@ -15,6 +15,7 @@ import grpc.aio
 
 from _rifl_ground.owned_lock import OwnedLock
 from curp._core.leader_search import LeaderSearch
+from curp.client._own_requests import Own
 from curp.client._stubs import SEARCH_TIMEOUT_S, configuration_stub
 from curp.v1 import curp_pb2
 from rifl._client.errors import reentrant
@@ -39,12 +40,13 @@ class _Router(Protocol):
 class _LeaderSearch:
     """What threads and event loops share. ``told`` is called with each answer."""
 
-    def __init__(self, channel: Any, told: Told) -> None:
+    def __init__(self, channel: Any, told: Told, own: Own) -> None:
         router: _Router | None = getattr(channel, "router", None)
         self.possible = router is not None
         self._channel = channel
         self._router = router
         self._told = told
+        self._own = own
         self._rule = LeaderSearch()
         self.lock = OwnedLock(reentrant)
         self._closed = False
@@ -113,7 +115,7 @@ class _LeaderSearch:
     def _stub(self, place: int) -> Any:
         found = self._stubs.get(place)
         if found is None:
-            found = self._stubs[place] = configuration_stub(self._channel.at(place))
+            found = self._stubs[place] = configuration_stub(self._channel.at(place), self._own)
         return found
 
     def _answered(self, place: int, reply: curp_pb2.GroupConfiguration) -> None:
@@ -151,8 +153,8 @@ class SyncLeaderSearch(_LeaderSearch):
 class AioLeaderSearch(_LeaderSearch):
     """By tasks of an event loop. ``start`` begins one."""
 
-    def __init__(self, channel: Any, told: Told, start: Callable[[Any], Any]) -> None:
-        super().__init__(channel, told)
+    def __init__(self, channel: Any, told: Told, own: Own, start: Callable[[Any], Any]) -> None:
+        super().__init__(channel, told, own)
         self._start = start
 
     def _call_later(self, seconds: float) -> None:

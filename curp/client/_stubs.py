@@ -1,9 +1,14 @@
-"""The calls of ``curp.v1`` that a group path makes, over a sync or an aio channel."""
+"""The calls of ``curp.v1`` that a group path makes, over a sync or an aio channel.
+
+Those to replicas carry what ``connect(metadata=)`` gives; witnesses ask for no tokens of
+applications.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+from curp.client._own_requests import Own, plain
 from curp.v1 import curp_pb2
 
 # For the configuration.
@@ -12,22 +17,26 @@ ASK_TIMEOUT_S = 2.0
 SEARCH_TIMEOUT_S = 0.5
 
 
-def configuration_stub(channel: Any) -> Any:
+def configuration_stub(channel: Any, own: Own = plain) -> Any:
     """Return what asks for the group's configuration."""
-    return channel.unary_unary(
-        "/curp.v1.Group/Configuration",
+    method = "/curp.v1.Group/Configuration"
+    stub = channel.unary_unary(
+        method,
         request_serializer=curp_pb2.ConfigurationRequest.SerializeToString,
         response_deserializer=curp_pb2.GroupConfiguration.FromString,
     )
+    return own(stub, method)
 
 
-def sync_stub(channel: Any) -> Any:
+def sync_stub(channel: Any, own: Own = plain) -> Any:
     """Return what asks the leader that a call be in the log."""
-    return channel.unary_unary(
-        "/curp.v1.Group/Sync",
+    method = "/curp.v1.Group/Sync"
+    stub = channel.unary_unary(
+        method,
         request_serializer=curp_pb2.SyncRequest.SerializeToString,
         response_deserializer=curp_pb2.SyncReply.FromString,
     )
+    return own(stub, method)
 
 
 def record_stub(channel: Any) -> Any:

@@ -16,6 +16,7 @@ from curp.client._caller_keys import CallerKeys
 from curp.client._group_knowledge import GROUP_RETRY, GroupKnowledge, GroupStatistics
 from curp.client._leader_call import SyncLeaderCall
 from curp.client._leader_search import SyncLeaderSearch
+from curp.client._own_requests import sync_own
 from curp.client._record import Record
 from curp.client._stubs import ASK_TIMEOUT_S, configuration_stub, sync_stub
 from curp.client._sync_multicallable import SyncMultiCallable
@@ -24,6 +25,7 @@ from curp.client._sync_records import SyncRecords
 from curp.v1 import curp_pb2
 from rifl._client.errors import reentrant
 from rifl._client.grpc_channels import Connect
+from rifl._client.own_metadata import MetadataFunction
 from rifl._client.settings import DEFAULT_GROUP_PATH
 
 
@@ -61,8 +63,11 @@ class SyncPath:
         connect: Connect[grpc.Channel],
         keys: CallerKeys,
         group_path: str = DEFAULT_GROUP_PATH,
+        *,
+        metadata: MetadataFunction | None = None,
     ) -> None:
         """Ask for the configuration; what is sent before it is there is synced."""
+        own = sync_own(metadata)
         self.knowledge = GroupKnowledge(group_path)
         self.keys = keys
         self._connect = connect
@@ -74,9 +79,9 @@ class SyncPath:
         self._witnesses: dict[str, SyncWitness] = {}
         # Those of which a connection answered nothing: gRPC's channels share theirs.
         self._left: set[str] = set()
-        self._configuration: Any = configuration_stub(channel)
-        self.sync: Any = sync_stub(channel)
-        self._search = SyncLeaderSearch(channel, self._told)
+        self._configuration: Any = configuration_stub(channel, own)
+        self.sync: Any = sync_stub(channel, own)
+        self._search = SyncLeaderSearch(channel, self._told, own)
         self._locks = (
             self._lock,
             self.attempts,

@@ -31,6 +31,7 @@ from rifl._client.errors import (
 )
 from rifl._client.grpc_channels import Connect
 from rifl._client.keys import take_key
+from rifl._client.own_metadata import MetadataFunction
 from rifl._client.routing import LEASE_SERVICE, Router
 from rifl._client.settings import Settings
 from rifl._client.shared_renewals import Renewals
@@ -86,12 +87,14 @@ def open_path(
     connect: Connect[Any],
     conflict_keys: Mapping[str, Callable[[Any], Any]],
     group_path: str,
+    metadata: MetadataFunction | None,
 ) -> Any:
     """Return the path of that name over a channel, None if it is not installed or fails.
 
     The entry point is called with ``channel``, sync or aio, which reaches the server
     that named the path, ``connect``, which opens such a channel to any ``host:port`` (see
-    ``Connect``), and ``conflict_keys`` and ``group_path`` as the application gave them.
+    ``Connect``), and ``conflict_keys``, ``group_path`` and ``metadata`` as the application gave
+    them.
     What it returns has ``unary_unary(method, inner)``, which gives a multicallable to
     send attempts by in the place of ``inner``, ``close()``, and ``retry``: the policy for
     applications that gave none. A call sent by ``inner`` instead is as safe, but may take
@@ -102,7 +105,7 @@ def open_path(
 
     for entry in entry_points(group=_GROUP, name=name):
         try:
-            return entry.load()(channel, connect, conflict_keys, group_path)
+            return entry.load()(channel, connect, conflict_keys, group_path, metadata)
         except Exception:  # noqa: BLE001 - another package's, and calls go on without it
             _log.exception("path_failed", path=name)
             return None
@@ -489,6 +492,7 @@ class ClientState:
                 self._connect,
                 self.settings.conflict_keys,
                 self.settings.group_path,
+                self.settings.metadata,
             )
             if self.path is not None and self.settings.default_retry:
                 self.session.use(self.path.retry)

@@ -178,10 +178,11 @@ def connect(
     Interceptors that must see each call once go around the channel, by
     ``grpc.intercept_channel``.
 
-    ``metadata``: what the client's own requests carry, for client ids, leases, sessions and
-    resolutions: a function of the method's name (a coroutine function for ``rifl.aio``), which
-    returns entries. Asked anew for each attempt, mostly in a thread of the client's, under no lock
-    of rifl's. If it raises, the calls that need the request end with UNAUTHENTICATED.
+    ``metadata``: what the client's own requests carry, for client ids, leases, sessions,
+    resolutions, and a group's state: a function of the method's name (a coroutine function for
+    ``rifl.aio``), which returns entries. Asked anew for each attempt, mostly in a thread of the
+    client's, under no lock of rifl's. If it raises, the calls that need the request end with
+    UNAUTHENTICATED.
 
     ``session`` names a session that outlives this process: all who open the name
     have the same client id, until the session is closed or unused for

@@ -106,13 +106,15 @@ class ScriptedGroup:
     ``behave``: called with the request before the handler answers, to break things at
     that point. ``marks``: whether answers say that they are in the log. ``serves``: whether it
     says that it takes calls, which ends a client's search. ``streams``: whether
-    witnesses take records on streams.
+    witnesses take records on streams. ``judge``: called with the context of the client's own
+    requests to the group, which it may refuse.
     """
 
     def __init__(self, witnesses: int = 2, *, streams: bool = True) -> None:
         self.marks = False
         self.serves = False
         self.behave: Callable[[bytes, Any], None] = lambda request, context: None
+        self.judge: Callable[[Any], None] = lambda context: None
         self.executed: list[bytes] = []
         self.sync_verdict = pb.SyncReply.SYNCED
         self.syncs: list[pb.SyncRequest] = []
@@ -191,6 +193,7 @@ class ScriptedGroup:
         return request
 
     def _configuration(self, request: bytes, context: Any) -> bytes:
+        self.judge(context)
         self.asked += 1
         return pb.GroupConfiguration(
             configuration=self.number,
@@ -203,6 +206,7 @@ class ScriptedGroup:
         ).SerializeToString()
 
     def _sync(self, request: bytes, context: Any) -> bytes:
+        self.judge(context)
         self.syncs.append(pb.SyncRequest.FromString(request))
         return pb.SyncReply(verdict=self.sync_verdict).SerializeToString()
 
