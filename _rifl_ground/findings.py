@@ -160,7 +160,7 @@ class Checkup:
 def what_to_do(error: type[BaseException]) -> str:
     """Return what the last paragraph of an error's docstring says."""
     text = inspect.getdoc(error) or ""
-    return " ".join(text.split("\n\n")[-1].split())
+    return " ".join(text.split("\n\n")[-1].replace("``", "").split())
 
 
 @contextlib.contextmanager

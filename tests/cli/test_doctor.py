@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -185,7 +186,7 @@ def test_a_running_server_goes_on_and_its_files_are_not_touched(folder: Path, ca
 
 
 def test_another_process_has_the_files_open(
-    store: str, log: str, folder: Path, capsys: Any
+    store: str, log: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     """No byte of the -shm changes, either; the lock that says so is asked for, not taken."""
     with Owner(store, log) as pid:
@@ -193,13 +194,19 @@ def test_another_process_has_the_files_open(
         assert {
             f"{each}{suffix}" for each in ("rifl.db", "log.db") for suffix in ("-wal", "-shm")
         } < {*before}
+        monkeypatch.setattr(fcntl, "lockf", _no_lock)
         for _ in range(2):
             found = look(store, capsys)
             assert found.bad == []
             assert f"pid {pid} has it open" in found.found[-1][2]
             assert look_at_log(log, capsys).bad == []
         assert files_of(folder) == before
+        monkeypatch.undo()
     assert look(store, capsys).bad == []
+
+
+def _no_lock(*arguments: Any) -> None:
+    raise AssertionError(f"a lock was taken: {arguments}")
 
 
 class Owner:
@@ -389,6 +396,7 @@ def test_findings_are_told_worst_first_with_what_to_do(capsys: Any) -> None:
     assert set(EXIT_CODES["doctor"]) == told | set(CODES.values())
     assert set(CODES) == set(Grade)
     assert what_to_do(StoreLost).startswith("Bring the rest back")
+    assert what_to_do(NoSuchLog) == "Correct the URL, or create the log."
 
 
 def test_clocks_that_differ_are_weak(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,9 +19,9 @@ __all__ = ["PgBouncer"]
 
 
 class PgBouncer:
-    """A pool in ``transaction``, ``statement`` or ``session`` mode."""
+    """A pool in ``transaction``, ``statement`` or ``session`` mode, of so many sessions."""
 
-    def __init__(self, server: PostgresServer, mode: str) -> None:
+    def __init__(self, server: PostgresServer, mode: str, size: int = 20) -> None:
         executable = shutil.which("pgbouncer") or "/usr/sbin/pgbouncer"
         if not Path(executable).exists():
             raise RuntimeError(
@@ -36,7 +36,8 @@ class PgBouncer:
         configuration.write_text(
             f"[databases]\npostgres = host=127.0.0.1 port={server.port}\n[pgbouncer]\n"
             f"listen_addr = 127.0.0.1\nlisten_port = {self.port}\nunix_socket_dir =\n"
-            f"auth_type = trust\nauth_file = {users}\npool_mode = {mode}\ndefault_pool_size = 20\n"
+            f"auth_type = trust\nauth_file = {users}\npool_mode = {mode}\n"
+            f"default_pool_size = {size}\n"
         )
         if os.geteuid() == 0:
             for path in (self._directory, users, configuration):

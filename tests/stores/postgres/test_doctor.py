@@ -209,6 +209,14 @@ def test_poolers(shared_server, store, schema, capsys):
                 assert other.execute(f"SHOW {name}").fetchone() == (value,)
     finally:
         pooler.stop()
+    pooler = PgBouncer(shared_server, "session", size=1)
+    try:
+        # It lends no second session, which would show its mode: nothing waits for that.
+        found = look(pooler.url(schema=schema, timeout_s=0.5), capsys)
+        assert found.code is ExitCode.UNAVAILABLE
+        assert "no answer in" in found.only("unreachable", "connection")
+    finally:
+        pooler.stop()
     pooler = PgBouncer(shared_server, "session")
     try:
         assert "may be" in look(pooler.url(schema=schema), capsys).only("error", "pooler")
