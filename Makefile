@@ -329,17 +329,20 @@ test-browser: $(call stage,dev) browser
 test-libraries: $(LIBRARIES_INSTALLED) proxies redis-server
 	@$(LIBRARIES)/bin/python -m pytest tests/libraries $(PYTEST_FLAGS)
 
-# The sinks under another PySpark, in a virtual environment of its own.
-PYSPARK ?= 4.0
-OTHER_SPARK = $(VENV)/pyspark-$(PYSPARK)
+# The sinks under PySparks before the newest, each in a virtual environment of its own.
+PYSPARK ?= 4.0 4.1 4.2
+OTHER_SPARK = $(VENV)/pyspark-$*
 OTHER_SPARK_TESTS ?= fail_midway or between-the-commits or closes_late or run_again or \
   evaluated_twice or tables or bad_input or planned_again or committed_message_once or \
-  away_for_longer or writes_each_row_once or batch_job_by_a_name or within_foreach_batch
-test-pyspark: $(PYTHON) java
+  away_for_longer or writes_each_row_once or batch_job_by_a_name or within_foreach_batch or \
+  test_connect
+test-pyspark: $(PYSPARK:%=test-pyspark-%)
+.PHONY: $(PYSPARK:%=test-pyspark-%)
+$(PYSPARK:%=test-pyspark-%): test-pyspark-%: $(PYTHON) java
 	@if ! [ -e $(OTHER_SPARK)/.installed ]; then \
-	  echo "Installing PySpark $(PYSPARK) into $(OTHER_SPARK) ..."; \
+	  echo "Installing PySpark $* into $(OTHER_SPARK) ..."; \
 	  $(PYTHON) -m venv --clear $(OTHER_SPARK); \
-	  $(OTHER_SPARK)/bin/python -m pip install $(PIP_FLAGS) -e '.[dev]' 'pyspark==$(PYSPARK).*'; \
+	  $(OTHER_SPARK)/bin/python -m pip install $(PIP_FLAGS) -e '.[dev]' 'pyspark==$*.*'; \
 	  touch $(OTHER_SPARK)/.installed; \
 	fi
 	@$(OTHER_SPARK)/bin/python -c 'import pyspark; print("PySpark", pyspark.__version__)'

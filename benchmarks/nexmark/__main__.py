@@ -40,7 +40,12 @@ _QUICK = {**_SHORT, "queries": ["q1", "q5", "q8"], "rows": 200_000}
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print tables, and one JSON object as the last line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.nexmark", description=__doc__)
-    parser.add_argument("--only", choices=("alone", "batches", "rising"))
+    parser.add_argument(
+        "--only",
+        choices=("alone", "batches", "rising"),
+        help="alone: rows a second of Spark's sources and sinks; batches: where the time of a "
+        "micro-batch goes; rising: how long after its event time a row is at the output",
+    )
     parser.add_argument("--short", action="store_true", help="fewer and shorter steps")
     parser.add_argument("--quick", action="store_true", help="the same of three queries")
     parser.add_argument("--queries", nargs="+", choices=OUTPUTS)

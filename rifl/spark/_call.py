@@ -45,7 +45,8 @@ def call(
     batch frame within one session, fresh for each use of ``call`` unless
     ``session`` names one; in a stream within the query and micro-batch, under the
     ``name`` that tells it from the query's other calls and writes. In a stream one of
-    the two is required: two calls of one method must not be taken for one.
+    the two is required: two calls of one method must not be taken for one. Within
+    ``foreachBatch`` give it ``batch_id``, too: Spark Connect tells tasks of no query.
     Sessions stay open until their retention has passed or ``rifl.spark.session`` closes
     them, since Spark may evaluate the frame again at any time.
 
@@ -80,6 +81,8 @@ def call(
             'a call in a stream has a name, such as name="risk": by it, the query and the '
             "micro-batch its keys are told from those of the query's other calls"
         )
+    if stream and wanted.batch_id is not None:
+        raise PlanError("batchId is for calls within foreachBatch: a stream tells its micro-batch")
     name = None if stream else wanted.session or call_session()
     with WriteDriver(wanted.connection, wanted.timeout_s) as driver:
         plan = WritePlan.make(wanted, sent, stream=stream, session=name, driver=driver, exact=exact)

@@ -22,8 +22,9 @@ _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20}
 _SPARKS = {"checkpointlocation", "queryname"}
 _PREFIXES = ("metadataenv.", "metadatafile.")
 _NAMES = (
-    *("target", "method", "key", "session", "name", "retention", "closeSession", "adopt"),
+    *("target", "method", "key", "session", "name", "batchId", "retention", "closeSession"),
     *(
+        "adopt",
         "descriptorFile",
         "module",
         "ignoreColumns",
@@ -91,6 +92,7 @@ class WriteOptions:
     key: tuple[str, ...]
     session: str | None = None
     name: str | None = None
+    batch_id: int | None = None
     retention_s: float | None = None
     close_session: bool = False
     adopt: bool = False
@@ -129,6 +131,8 @@ class WriteOptions:
                 raise PlanError(f"the name {self.name!r} has more than 64 characters, or '#'")
             if self.session is not None:
                 raise PlanError("name and session: one of them says what the keys belong to")
+        elif self.batch_id is not None:
+            raise PlanError(NO_NAME)
         if self.close_session and self.session is None:
             raise PlanError("closeSession goes with a session of your own name")
 
@@ -182,6 +186,7 @@ class WriteOptions:
             key=_names("key", options),
             session=options.get("session") or None,
             name=options.get("name") or None,
+            batch_id=_batch_id(options),
             retention_s=_optional_seconds("retention", options),
             close_session=_flag("closesession", options),
             adopt=_flag("adopt", options),
@@ -215,6 +220,26 @@ NO_TABLE = (
 def of_a_table(options: Mapping[str, str]) -> bool:
     """Tell whether options, in small letters, are what Spark gives of a SQL table's."""
     return not options or any(name.startswith("option.") for name in options)
+
+
+NO_NAME = "batchId goes with a name: by both the log and services know the write of a micro-batch"
+
+
+def read_batch_id(options: Mapping[str, str]) -> int | None:
+    """Read the number of a micro-batch, None if it is not given; raises ``ValueError``."""
+    text = options.get("batchid")
+    if text is None:
+        return None
+    if not re.fullmatch("[0-9]{1,18}", text):
+        raise ValueError(f"batchId is the number that foreachBatch gives, not {text!r}")
+    return int(text)
+
+
+def _batch_id(options: Mapping[str, str]) -> int | None:
+    try:
+        return read_batch_id(options)
+    except ValueError as error:
+        raise PlanError(str(error)) from error
 
 
 def _connection(target: str, options: Mapping[str, str]) -> ConnectionOptions:

@@ -32,7 +32,8 @@ is made when it begins, ``b + 1`` when micro-batch ``b`` is committed: the check
 
 Calls in a stream, and writes within ``foreachBatch``, have a name, and series of their
 own. Spark runs none of their tasks for a micro-batch in which they have no rows, so
-theirs have gaps: a session that is not known was never opened.
+theirs have gaps: a session that is not known was never opened. In a Connect server their tasks
+are told no query: their name stands for it, and the user gives the number.
 
 6. Before batch ``b > 0`` of such a series sends anything, session ``b - 1`` is closed,
    with all before it, and opened first if it never was. There is no commit to do more.
@@ -85,6 +86,11 @@ class MicroBatch(NamedTuple):
                 "execution modes are not supported; nothing was sent."
             )
         return cls(f"{series}/{query_id}", int(batch_id), gaps)
+
+    @classmethod
+    def named(cls, series: str, batch_id: int) -> MicroBatch:
+        """Return one of a query that only its name identifies; no query has the id ``named``."""
+        return cls(f"{series}/named", batch_id, gaps=True)
 
     @property
     def session(self) -> str:

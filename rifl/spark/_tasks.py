@@ -10,10 +10,7 @@ from rifl.spark._checkpoints import checkpoint_of
 from rifl.spark._errors import IdentityError
 from rifl.spark._options import WriteOptions
 from rifl.spark._session_names import MicroBatch, named_series
-
-_QUERY = "sql.streaming.queryId"
-_BATCH = "streaming.sql.batchId"
-_RUN = "spark.jobGroup.id"
+from rifl.spark._told import RUN, Told
 
 
 def this_micro_batch(options: WriteOptions) -> MicroBatch:
@@ -22,18 +19,18 @@ def this_micro_batch(options: WriteOptions) -> MicroBatch:
     Raises ``IdentityError`` where there is none, and if its checkpoint or run is not known.
     """
     told = _context().getLocalProperty
-    batch = MicroBatch.of(told(_QUERY), told(_BATCH))
+    task = Told.read(told)
+    batch = MicroBatch.of(task.query, task.batch)
     try:
         place = checkpoint_of(options.checkpoint, options.query, told)
     except ValueError as error:
         raise IdentityError(f"{error}; nothing was sent") from error
-    run = told(_RUN)
-    if place and not run:
+    if place and not task.run:
         raise IdentityError(
-            f"Spark tells this task no run of its query (local property {_RUN}), by which copies "
+            f"Spark tells this task no run of its query (local property {RUN}), by which copies "
             "of a checkpoint are told apart; nothing was sent"
         )
-    return batch._replace(place=place, run=run or "")
+    return batch._replace(place=place, run=task.run)
 
 
 def named_micro_batch(kind: str, options: WriteOptions) -> MicroBatch | None:
@@ -41,20 +38,28 @@ def named_micro_batch(kind: str, options: WriteOptions) -> MicroBatch | None:
 
     That is a call, or a batch write within ``foreachBatch``: Spark runs it again with
     its micro-batch. None, too, for one with a session of the user's. Raises
-    ``IdentityError`` for one without a name in a stream, and for a name outside.
+    ``IdentityError`` for one without a name in a stream, or where that cannot be ruled out, for a
+    name outside, and for a ``batchId`` that is not its micro-batch's.
     """
     if options.session is not None:
         return None
-    context = _context()
-    query, batch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
-    if not query and not batch:
-        if options.name is None:
-            return None
-        raise IdentityError(
-            f"the name {options.name!r} is for what runs in a stream, and this task is told of "
-            "none (a thread started within foreachBatch is a pyspark.InheritableThread); "
-            "nothing was sent"
-        )
+    task = Told.read(_context().getLocalProperty)
+    series = named_series(kind, options.method, options.name or "")
+    try:
+        if task.numbered(options.batch_id):
+            return MicroBatch.named(series, options.batch_id or 0)
+    except ValueError as error:
+        raise IdentityError(f"{error}; nothing was sent") from error
+    if not task.query and not task.batch:
+        if options.name is not None:
+            raise IdentityError(
+                f"the name {options.name!r} is for what runs in a stream, and this task is told "
+                'of none: within foreachBatch add option("batchId", ...), the number that its '
+                "function is called with; nothing was sent"
+            )
+        if why := task.why_unknown():
+            raise IdentityError(f"{why}; or a session of yours. Nothing was sent")
+        return None
     if options.name is None:
         raise IdentityError(
             "this runs within foreachBatch, where Spark runs it again with its micro-batch: "
@@ -62,8 +67,7 @@ def named_micro_batch(kind: str, options: WriteOptions) -> MicroBatch | None:
             "its rows count once in each micro-batch; or give it a session of yours. "
             "Nothing was sent"
         )
-    series = named_series(kind, options.method, options.name)
-    return MicroBatch.of(query, batch, series=series, gaps=True)
+    return MicroBatch.of(task.query, task.batch, series=series, gaps=True)
 
 
 def this_attempt() -> str:

@@ -251,8 +251,8 @@ def _closed_text(name: str, batch: MicroBatch | None) -> str:
         return f"the session {name!r} was closed while this task ran; nothing was sent"
     return (
         f"micro-batch {batch.batch} of {batch.series} is closed (a later one was committed), "
-        "past its retention, or sent by another run: this task is a leftover of it, or the "
-        "checkpoint is too old; nothing was sent"
+        "past its retention, or sent by another run: this task is a leftover of it, the "
+        "checkpoint is too old, or another query has its name; nothing was sent"
     )
 
 

@@ -53,14 +53,16 @@ def appending(**options: str) -> Callable[[Any, int], None]:
     """Return a function for ``foreachBatch`` that appends a micro-batch's rows, once.
 
     ``options``: of the sink (``log_env`` is ``logEnv``). ``name`` is required: each such function
-    of a query needs its own. For update and complete mode, in which Spark supports no Python sink.
+    of a query needs its own. For update and complete mode, in which Spark supports no Python sink,
+    and in Spark Connect.
     """
     given = {name.replace("_", ""): value for name, value in options.items()}
     if not given.get("name"):
         raise SinkError('name what is appended within foreachBatch: appending(name="...")')
 
     def append(frame: Any, batch_id: int) -> None:
-        frame.write.format("sharedlog").options(**given).mode("append").save()
+        of = {**given, "batchid": str(batch_id)}
+        frame.write.format("sharedlog").options(**of).mode("append").save()
 
     return append
 

@@ -57,6 +57,8 @@ class LogDataSource(DataSource):
                 "foreachBatch(sharedlog.spark.appending(...))"
             )
         options = SinkOptions.read(dict(self.options))
+        if options.batch_id is not None:
+            raise SinkError("batchId is for writes within foreachBatch: Spark tells a query's own")
         # Where Spark commits it has this object from elsewhere, and asks for a writer only to call
         # commit: no need to plan again.
         writing = None

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rifl.spark._checkpoints import plain_location
-from rifl.spark._options import NO_TABLE, of_a_table
+from rifl.spark._options import NO_NAME, NO_TABLE, of_a_table, read_batch_id
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.names import NameKind, check_hold_name, own_name
 from sharedlog._core.position import Position
@@ -30,7 +30,10 @@ _NAMES = (
     "pushFilters",
     *_VALUES,
 )
-_SINK_NAMES = ("log", "logEnv", "logFile", "stream", "key", "name", "adopt", *_VALUES)
+_SINK_NAMES = (
+    *("log", "logEnv", "logFile", "stream", "key", "name", "batchId", "adopt"),
+    *_VALUES,
+)
 # Entries of a range beyond which a substream's part of it is read by several tasks.
 _PARTITION_ROWS = 500_000
 
@@ -179,7 +182,8 @@ class SinkOptions:
     """Which stream is written to, and what of a row is a message's key. Picklable.
 
     ``name``: of the query, or of a batch job, by which the log knows what it has committed; None:
-    Spark's id of the query, or a name of this write alone. ``adopt``: it goes on with this
+    Spark's id of the query, or a name of this write alone. ``batch_id``: the micro-batch of a write
+    within ``foreachBatch``. ``adopt``: it goes on with this
     checkpoint, whichever query used the name. ``checkpoint``: where Spark keeps it, "" if options
     do not say; then it is below the session's setting, by the query's own name, ``query``.
     """
@@ -188,6 +192,7 @@ class SinkOptions:
     stream: str
     key: str | None = None
     name: str | None = None
+    batch_id: int | None = None
     adopt: bool = False
     checkpoint: str = ""
     query: str = ""
@@ -214,6 +219,9 @@ class SinkOptions:
             if query is not None:
                 check_name(query, "query")
             place, values = LogPlace.read(options), ValueOptions.read(options)
+            batch_id = read_batch_id(options)
+            if batch_id is not None and query is None:
+                raise InvalidRequest(NO_NAME)
         except ValueError as error:
             raise SinkError(str(error)) from error
         key = options.get("key") or None
@@ -222,6 +230,7 @@ class SinkOptions:
             stream=stream,
             key=key,
             name=query,
+            batch_id=batch_id,
             adopt=adopt == "true",
             checkpoint=plain_location(options.get("checkpointlocation", ""), links=True),
             query=options.get("queryname", ""),

@@ -15,6 +15,7 @@ from typing import Any
 from pyspark import TaskContext
 
 from rifl.spark._checkpoints import checkpoint_of
+from rifl.spark._told import BATCH, QUERY, RUN, Told
 from sharedlog._core.errors import Fenced, LogError
 from sharedlog._core.publishing import Placed, pending
 from sharedlog._core.query.attempt import TaskAttempt, TaskResult
@@ -25,15 +26,13 @@ from sharedlog.spark._content import Content
 from sharedlog.spark._messages import RowMessage
 from sharedlog.spark._options import SinkError, SinkOptions
 
-_QUERY = "sql.streaming.queryId"
-_BATCH = "streaming.sql.batchId"
-_RUN = "spark.jobGroup.id"
-_UUID = 36
 # Of one append, if the engine takes that.
 _ENTRIES, _BYTES = 5_000, 4 << 20
 # How often a task shows that it is there, where it appends nothing.
 _SIGN_S = 30.0
 JOB = "job"
+# The identity of a query that only its name identifies; no query has such an id.
+_NAMED = "named"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +51,12 @@ class LogWritePlan:
 
 def stream_ticket(plan: LogWritePlan) -> Ticket:
     """Return the ticket of a task of a query's own sink; raises ``SinkError``."""
-    query, batch, run = _said()
+    told = Told.read(_property)
+    query, batch, run = told.query, told.batch, told.run
     if not query or not batch.isdecimal() or not run:
         raise SinkError(
             "Spark tells this task no query, batch and run (local properties "
-            f"{_QUERY}, {_BATCH} and {_RUN}): nothing was appended"
+            f"{QUERY}, {BATCH} and {RUN}): nothing was appended"
         )
     name, options = plan.options.name or query, plan.options
     try:
@@ -76,34 +76,34 @@ def stream_ticket(plan: LogWritePlan) -> Ticket:
 
 def batch_ticket(plan: LogWritePlan) -> Ticket:
     """Return the ticket of a task of a batch write, also within ``foreachBatch``."""
-    query, batch, run = _said()
-    if not query and not batch:
-        if plan.options.adopt:
+    told, options = Told.read(_property), plan.options
+    try:
+        numbered = told.numbered(options.batch_id)
+    except ValueError as error:
+        raise SinkError(f"{error}; nothing was appended") from error
+    if not told.query and not told.batch and not numbered:
+        if options.adopt:
             raise SinkError(
                 "adopt is for a query's checkpoint: a job that is run again with it would write "
                 "twice. Give other rows another name; nothing was appended"
             )
+        if why := told.why_unknown(named=options.name is not None):
+            raise SinkError(f"{why}; a job has a name alone. Nothing was appended")
         return Ticket(plan.job or "", WRITE if plan.made else JOB, "", plan.number, 0)
-    if plan.options.name is None:
+    if options.name is None:
         raise SinkError(
             "this runs within foreachBatch, where Spark runs it again with its micro-batch: name "
             'it, option("name", "..."), and it is committed once; nothing was appended'
         )
-    # A function may set a job group of its own.
-    run = run if len(run) == _UUID else ""
     return Ticket(
-        plan.options.name,
-        query,
-        run,
+        options.name,
+        _NAMED if numbered else told.query,
+        told.run_of_each,
         plan.number,
-        int(batch),
+        (options.batch_id or 0) if numbered else int(told.batch),
         gaps=True,
-        adopt=plan.options.adopt,
+        adopt=options.adopt,
     )
-
-
-def _said() -> tuple[str, str, str]:
-    return _property(_QUERY), _property(_BATCH), _property(_RUN)
 
 
 def _property(name: str) -> str:

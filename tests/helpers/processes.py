@@ -75,6 +75,12 @@ class Process:
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line.decode()
 
+    def tell(self, line: str) -> None:
+        """Write a line to its standard input."""
+        assert self._child.stdin is not None
+        self._child.stdin.write(f"{line}\n".encode())
+        self._child.stdin.flush()
+
     def close_input(self) -> None:
         """Have it read the end of its input."""
         assert self._child.stdin is not None

@@ -327,6 +327,8 @@ def test_a_write_over_each_engine(
         ({"stream": "a b"}, "cannot name a stream"),
         ({"name": "a/b"}, "cannot name a query"),
         ({"adopt": "perhaps"}, "adopt is true or false"),
+        ({"batchId": "7"}, "goes with a name"),
+        ({"batchId": "x", "name": "a"}, "that foreachBatch gives"),
         ({"startingPosition": "end"}, "unknown option"),
         ({"path": "here"}, "take no path"),
     ],

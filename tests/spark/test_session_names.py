@@ -25,6 +25,15 @@ def test_a_micro_batch_has_one_session_for_ever() -> None:
     assert MicroBatch.of("r", "7").session != one.session
 
 
+def test_a_name_and_a_number_are_a_micro_batch_of_no_query() -> None:
+    """Where Spark tells of none; a query with the same name has other sessions (DESIGN §8)."""
+    series = named_series("each", "/m", "deposit")
+    one, of_query = MicroBatch.named(series, 7), MicroBatch.of("q", "7", series, gaps=True)
+    assert one.session == "spark/each/m/deposit/named#8"
+    assert (one.closed_before, one.root, one.writer) == ("spark/each/m/deposit/named#6", None, b"")
+    assert one.session != of_query.session
+
+
 def test_a_commit_closes_only_what_came_before() -> None:
     """Close late: never the batch's own session, which Spark may run again (DESIGN §8)."""
     batches = [MicroBatch.of("q", str(number)) for number in range(5)]

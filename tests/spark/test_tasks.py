@@ -59,7 +59,7 @@ def test_a_micro_batch_of_foreach_batch_that_runs_again_repeats_nothing(
     spark: Any, bank: BankProcess, tmp_path: Path
 ) -> None:
     """The sink, ``write`` and ``call`` count once in each micro-batch, whatever fails after
-    them; without a name none of them sends a row (DESIGN §8)."""
+    them; without a name, or with another number, none of them sends a row (DESIGN §8)."""
     _source(tmp_path / "input", "f", range(2))
     failures = [1]
 
@@ -67,8 +67,9 @@ def test_a_micro_batch_of_foreach_batch_that_runs_again_repeats_nothing(
         frame.write.format("rifl").options(**_given(bank, **more)).mode("append").save()
 
     def book(frame: Any, number: int) -> None:
-        save(_renamed(frame, "save-"), name="save")
-        assert rifl.spark.write(_renamed(frame, "write-"), **_given(bank, name="write")).isEmpty()
+        save(_renamed(frame, "save-"), name="save", batchId=number)
+        numbered = _given(bank, name="write", batch_id=number)
+        assert rifl.spark.write(_renamed(frame, "write-"), **numbered).isEmpty()
         called = rifl.spark.call(_renamed(frame, "call-"), **_given(bank, name="call"))
         assert called.where("reply.entry > 0").count() == _ROWS
         # The same rows by another name are other calls, and in another session the same.
@@ -97,6 +98,12 @@ def test_a_micro_batch_of_foreach_batch_that_runs_again_repeats_nothing(
 
     with pytest.raises(PySparkException, match="Nothing was sent"):
         _run(rows, tmp_path / "unnamed", unnamed)
+
+    def misnumbered(frame: Any, number: int) -> None:
+        save(_renamed(frame, "unnamed-"), name="save", batchId=number + 1)
+
+    with pytest.raises(PySparkException, match="batchId is 1, and this runs in micro-batch 0"):
+        _run(rows, tmp_path / "misnumbered", misnumbered)
     assert bank.effects("unnamed-").total() == 0
 
 
@@ -108,8 +115,9 @@ def test_calls_of_a_stream_have_names_and_begin_when_they_have_rows(
     early, late = tmp_path / "early", tmp_path / "late"
     _source(early, "e", range(2))
     _source(late, "l", range(0))
-    with pytest.raises(PlanError, match="has a name"):
-        rifl.spark.call(_stream(spark, early), **_given(bank))
+    for given, said in (({}, "has a name"), ({"name": "n", "batch_id": 0}, "tells its micro-b")):
+        with pytest.raises(PlanError, match=said):
+            rifl.spark.call(_stream(spark, early), **_given(bank, **given))
     twice = _stream(spark, early)
     for name in ("first", "second"):
         twice = rifl.spark.call(

@@ -192,7 +192,7 @@ def admitted(ticket: Ticket, found: Query) -> Query:
     if ticket.batch < found.closed:
         raise CheckpointWentBack(
             f"{ticket.name!r} has committed batch {found.closed}, and this is batch "
-            f"{ticket.batch}: the checkpoint is an older copy"
+            f"{ticket.batch}: the checkpoint is an older copy, or another query has the name"
         )
     if ticket.batch == found.closed and _elsewhere(ticket, found):
         raise CheckpointWentBack(
