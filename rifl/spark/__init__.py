@@ -32,6 +32,7 @@ What a write is, decided on the driver:
 
 What a task does:
 
+- ``_spark_task``: what Spark tells it, for the log's sink, too
 - ``_tasks``: which micro-batch and attempt it is
 - ``_checkpoints``: where its query's checkpoint is, for the log's sink, too
 - ``_freezing``: what a worker has loaded, kept from the collector of garbage

@@ -10,7 +10,7 @@ from rifl.spark._checkpoints import checkpoint_of
 from rifl.spark._errors import IdentityError
 from rifl.spark._options import WriteOptions
 from rifl.spark._session_names import MicroBatch, named_series
-from rifl.spark._told import RUN, Told
+from rifl.spark._spark_task import RUN, SparkTask
 
 
 def this_micro_batch(options: WriteOptions) -> MicroBatch:
@@ -19,7 +19,7 @@ def this_micro_batch(options: WriteOptions) -> MicroBatch:
     Raises ``IdentityError`` where there is none, and if its checkpoint or run is not known.
     """
     told = _context().getLocalProperty
-    task = Told.read(told)
+    task = SparkTask.read(told)
     batch = MicroBatch.of(task.query, task.batch)
     try:
         place = checkpoint_of(options.checkpoint, options.query, told)
@@ -43,7 +43,7 @@ def named_micro_batch(kind: str, options: WriteOptions) -> MicroBatch | None:
     """
     if options.session is not None:
         return None
-    task = Told.read(_context().getLocalProperty)
+    task = SparkTask.read(_context().getLocalProperty)
     series = named_series(kind, options.method, options.name or "")
     try:
         if task.numbered(options.batch_id):

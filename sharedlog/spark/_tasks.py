@@ -15,7 +15,7 @@ from typing import Any
 from pyspark import TaskContext
 
 from rifl.spark._checkpoints import checkpoint_of
-from rifl.spark._told import BATCH, QUERY, RUN, Told
+from rifl.spark._spark_task import BATCH, QUERY, RUN, SparkTask
 from sharedlog._core.errors import Fenced, LogError
 from sharedlog._core.publishing import Placed, pending
 from sharedlog._core.query.attempt import TaskAttempt, TaskResult
@@ -51,7 +51,7 @@ class LogWritePlan:
 
 def stream_ticket(plan: LogWritePlan) -> Ticket:
     """Return the ticket of a task of a query's own sink; raises ``SinkError``."""
-    told = Told.read(_property)
+    told = SparkTask.read(_property)
     query, batch, run = told.query, told.batch, told.run
     if not query or not batch.isdecimal() or not run:
         raise SinkError(
@@ -76,7 +76,7 @@ def stream_ticket(plan: LogWritePlan) -> Ticket:
 
 def batch_ticket(plan: LogWritePlan) -> Ticket:
     """Return the ticket of a task of a batch write, also within ``foreachBatch``."""
-    told, options = Told.read(_property), plan.options
+    told, options = SparkTask.read(_property), plan.options
     try:
         numbered = told.numbered(options.batch_id)
     except ValueError as error:

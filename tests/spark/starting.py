@@ -36,12 +36,13 @@ def _newest(directory: Path) -> int:
 def run_to_its_end(start: Callable[[], Any]) -> Any:
     """Start a query, wait for its end and return it; again where its source was not there in time.
 
-    Spark gives a Python source ten seconds to be imported, however busy the machine is. Raises
-    what else ends the query.
+    Spark gives a Python source ten seconds to be imported, however busy the machine is, and a
+    function of Connect's at its start. Raises what else ends the query.
     """
     for left in reversed(range(_STARTS)):
-        query = start()
+        query = None
         try:
+            query = start()
             query.awaitTermination()
         except PySparkException as error:
             if "failed to connect back" not in str(error) or not left:
@@ -49,5 +50,6 @@ def run_to_its_end(start: Callable[[], Any]) -> Any:
         else:
             return query
         finally:
-            query.stop()
+            if query is not None:
+                query.stop()
     raise AssertionError("it was never started")

@@ -1,4 +1,4 @@
-"""What Spark tells a task: its query, micro-batch and run (DESIGN §8). Used by both sinks."""
+"""A task by what Spark tells it: query, micro-batch and run (DESIGN §8). Used by both sinks."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _OWN_SESSION = "spark.sql.connect.streaming.foreachBatch.useClonedSession"
 _SHOWN_FROM = (4, 3)
 
 
-class Told(NamedTuple):
-    """What a task is told; "" for what it is not told.
+class SparkTask(NamedTuple):
+    """A task, as it is told; "" for what it is not told.
 
     ``run``: of its query since it was started. ``session``: of a Connect server's client; there
     a write within ``foreachBatch`` is told neither query nor micro-batch. ``streaming``: whether
@@ -36,7 +36,9 @@ class Told(NamedTuple):
     streaming: bool | None = False
 
     @classmethod
-    def read(cls, told: Callable[[str], str | None], version: str = pyspark.__version__) -> Told:
+    def read(
+        cls, told: Callable[[str], str | None], version: str = pyspark.__version__
+    ) -> SparkTask:
         """Read a task's local properties."""
         client = _OPERATION.search(told("spark.job.tags") or "")
         shown = tuple(map(int, version.split(".")[:2])) >= _SHOWN_FROM
