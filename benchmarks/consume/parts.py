@@ -178,11 +178,12 @@ def run(
             if "latency" in parts:
                 _latency(compared, size, report)
     if "takeover" in parts:
-        (folder / "takeover").mkdir()
-        spread = Spread.of(taken_over(folder / "takeover", size.kills))
-        report.add("takeover: seconds", spread, f"{size.kills} kills", most=2.0)
+        for engine, log in _logs(folder, "takeover"):
+            spread = Spread.of(taken_over(log, folder / f"takeover-{engine}", size.kills))
+            told, most = f"{size.kills} kills", 2.0 if engine == "sqlite" else None
+            report.add(f"takeover: seconds, {engine}", spread, told, most=most)
     if "idle" in parts:
-        for engine, log in _logs(folder):
+        for engine, log in _logs(folder, "idle"):
             found = [idle(log, folder, size.idle, size.idle_s)]
             told = f"{size.idle} processes"
             report.add(f"idle: cores, {engine}", Spread.of(found), told, most=0.15)
@@ -194,11 +195,11 @@ def run(
         report.add("recovery: seconds, with a snapshot", Spread.of(snapshot), told, most=0.5)
 
 
-def _logs(folder: Path) -> Iterator[tuple[str, str]]:
+def _logs(folder: Path, part: str) -> Iterator[tuple[str, str]]:
     """Yield URLs of logs that are not there, by the engine."""
-    yield "sqlite", f"sqlite:///{folder / 'idle.db'}"
-    with EtcdCluster(folder / "etcd", nodes=1) as cluster:
-        yield "etcd", cluster.url(log="idle")
+    yield "sqlite", f"sqlite:///{folder / f'{part}.db'}"
+    with EtcdCluster(folder / f"etcd-{part}", nodes=1) as cluster:
+        yield "etcd", cluster.url(log=part)
 
 
 def _rounds(

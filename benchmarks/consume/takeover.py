@@ -25,9 +25,10 @@ _START_S = 60.0
 _EVERY_S, _LOOK_S = 0.02, 0.005
 
 
-def taken_over(folder: Path, kills: int) -> list[float]:
-    """Return how long each took, in seconds."""
-    url, database = f"sqlite:///{folder / 'log.db'}", folder / "effects.db"
+def taken_over(url: str, folder: Path, kills: int) -> list[float]:
+    """Return how long each took, in seconds. ``url``: of a log, which is made."""
+    folder.mkdir()
+    database = folder / "effects.db"
     with contextlib.closing(sqlite3.connect(database)) as effects:
         effects.execute("PRAGMA journal_mode = WAL")
         effects.execute("CREATE TABLE effect (substream INTEGER PRIMARY KEY, pid INT)")
