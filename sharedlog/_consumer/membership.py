@@ -18,8 +18,9 @@ from sharedlog._core.errors import InvalidRequest, LogError
 from sharedlog._engines.engine import Engine
 from sharedlog._log.place import Place
 
-# A process that says nothing for a term is taken for gone; it says so several times in one.
-_RENEWALS = 4
+# A process that says nothing for a term is taken for gone. Renewals in a term; if an engine keeps
+# terms for longer, a process waits for the rest, too, with so many renewals in what is kept.
+_RENEWALS, _KEPT_RENEWALS = 4, 3
 # A part of the time between two is drawn, so that processes do not renew in step.
 _JITTER = 0.25
 # One step renews so many memberships.
@@ -121,7 +122,9 @@ class Membership:
                 continue
 
     def _pause_s(self) -> float:
-        return self._place.engine.limits.kept_s(self._term_s) / _RENEWALS
+        kept_s = self._place.engine.limits.kept_s(self._term_s)
+        later_s = kept_s - self._term_s
+        return min(self._term_s / _RENEWALS + later_s, kept_s / _KEPT_RENEWALS)
 
     def _say(self) -> None:
         """Say that this process is there, for all of its memberships."""

@@ -15,8 +15,6 @@ _SHORTEST_S, _LONGEST_S = 0.05, 10.0
 _DOUBLINGS = 16
 # What is tried again for longer is told.
 _LONG_S = 60.0
-# How often checkpoints are moved when there is no other work.
-_PASSED_S = 10.0
 
 
 class OwnedShard:
@@ -88,9 +86,9 @@ class OwnedShard:
         seconds = self._last_s - self._since_s if self.failures else 0.0
         return seconds if seconds > _LONG_S else 0.0
 
-    def passes(self, now_s: float) -> bool:
+    def passes(self, every_s: float, now_s: float) -> bool:
         """Whether an idle shard must move its checkpoint with the log now."""
-        due = now_s - self._passed_s >= _PASSED_S
+        due = now_s - self._passed_s >= every_s
         if due:
             self._passed_s = now_s
         return due

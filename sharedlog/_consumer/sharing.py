@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import threading
 import time
@@ -16,9 +17,18 @@ from sharedlog._core.consumer.changelog import Changelog
 from sharedlog._core.consumer.holding import Begins, move_holds
 from sharedlog._core.consumer.in_log import InLog
 from sharedlog._core.consumer.keeping import InStore, Keeper
-from sharedlog._core.consumer.members import LONGEST_LEASE_S, ShardLease, leave, look, plan, take
+from sharedlog._core.consumer.members import (
+    LONGEST_LEASE_S,
+    Plan,
+    ShardLease,
+    leave,
+    look,
+    plan,
+    take,
+)
 from sharedlog._core.consumer.shard import Shard, TransactionBounds
 from sharedlog._core.errors import Fenced, LogError, LogUnavailable
+from sharedlog._engines.engine import Stirring
 from sharedlog._log.place import Place
 
 
@@ -64,6 +74,8 @@ class Standbys:
 
 # Of a lease: what renews it is late by less.
 _OVER = 1.2
+# It looks so often who has what where an engine tells of no change.
+_SURE_S = 1.0
 
 
 class ConsumerSettings(NamedTuple):
@@ -71,7 +83,8 @@ class ConsumerSettings(NamedTuple):
     looks at who has what.
 
     ``keeper``: by what its shards commit, unless ``in_log``: the log has its state; ``standby``:
-    also the state of shards which others have is here. ``now_us``: the wall clock.
+    also the state of shards which others have is here. ``now_us``: the wall clock. ``pass_s``: how
+    often checkpoints are moved when there is no other work.
     """
 
     name: str
@@ -84,6 +97,7 @@ class ConsumerSettings(NamedTuple):
     keeper: type[InStore]
     standby: bool
     now_us: Callable[[], int] = lambda: time.time_ns() // 1000
+    pass_s: float = 10.0
 
 
 class Sharing:
@@ -112,6 +126,9 @@ class Sharing:
         self._events = events
         self._clock = clock
         self._looked_s: float | None = None
+        # What the engine had told before it looked last, and there was nothing to do; and when.
+        self._stirs: int | None = None
+        self._seen_s = -math.inf
 
     @property
     def due_s(self) -> float:
@@ -130,8 +147,12 @@ class Sharing:
 
     def share(self) -> None:
         """Look who has what, give up what is too much, and take what is free."""
-        self._looked_s = self._clock()
-        name, who = self._settings.name, self._membership.who
+        self._looked_s = now_s = self._clock()
+        engine, name, who = self._place.engine, self._settings.name, self._membership.who
+        stirs = engine.stirs if isinstance(engine, Stirring) else None
+        if stirs is not None and stirs == self._stirs and now_s - self._seen_s < _SURE_S:
+            return
+        self._stirs, self._seen_s = None, now_s
         try:
             seen = self._carrier.carry(look(name))
             owned = dict(self.owned)
@@ -147,6 +168,8 @@ class Sharing:
                 if tag not in running:
                     self._leave(tag)
             self.wants = False
+            if planned == Plan([], [], []):
+                self._stirs = stirs
             for tag in planned.take:
                 lease = None if tag in running else self._carrier.carry(take(name, tag, who))
                 if lease is None:

@@ -107,6 +107,18 @@ class Engine(Protocol):
 
 
 @runtime_checkable
+class Stirring(Protocol):
+    """An engine that hears of changes to its keys, so that who looks again and again need not."""
+
+    @property
+    def stirs(self) -> int | None:
+        """A number that is another one soon after a key has changed by more than its term.
+
+        A hint, which may be late or miss one. None: it does not hear; it is another number later.
+        """
+
+
+@runtime_checkable
 class Joining(Protocol):
     """An engine in a database that applications use: it appends in their transactions, too.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 import grpc
@@ -119,14 +119,17 @@ class Client:
         if self._at == node:
             self._at = (node + 1) % len(self._channels)
 
-    def watch(self, key: bytes, ended: threading.Event) -> tuple[int, Any]:
-        """Watch a key at the node that is asked now; return that, and the stream.
+    def watch(
+        self, watched: Sequence[pb.WatchCreateRequest], ended: threading.Event
+    ) -> tuple[int, Any]:
+        """Watch keys at the node that is asked now; return that, and the stream.
 
         ``ended`` is set by the caller when it is done with the stream.
         """
 
         def requests() -> Iterator[pb.WatchRequest]:
-            yield pb.WatchRequest(create=pb.WatchCreateRequest(key=key))
+            for each in watched:
+                yield pb.WatchRequest(create=each)
             # What ends the requests ends the watch.
             ended.wait()
 

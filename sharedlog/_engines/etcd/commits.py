@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 import threading
+import time
 from collections import ChainMap
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
@@ -96,12 +97,15 @@ class Commits:
         compare = [_holds(keys.key(key), expected(key, value)) for key, value in commit.conditions]
         puts = [self._put(put.key, put.value, put.term_s) for put in commit.puts]
         writes = [*puts, get(keys.head)]
+        asked_s = time.monotonic()
         revision, instead, found = self._log.write(compare, writes, (), again=True)
         self._space.moved(revision)
         if instead is not None:
             return None
-        tail = EtcdHead.read(found[0].kvs[0].value if found[0].kvs else b"").tail
-        return Lsns(tail, tail)
+        there = found[0].kvs[0] if found[0].kvs else pb.KeyValue()
+        head = EtcdHead.read(there.value)
+        self._log.saw(revision, head, there.mod_revision, asked_s)
+        return Lsns(head.tail, head.tail)
 
     def _write(self, waiting: Sequence[PendingCommit]) -> None:
         """Settle all of them; called by one thread at a time."""
@@ -180,7 +184,7 @@ class Commits:
         self._space.moved(revision)
         self._fresh = True
         if instead is None:
-            self._log.saw(plan.head, revision)
+            self._log.saw(revision, plan.head, revision)
             stays = {key: value for key, value in plan.view.items() if key not in plan.terms}
             self._state = _State(plan.head, revision, stays)
             self._settle(plan)

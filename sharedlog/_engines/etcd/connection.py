@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -43,6 +44,19 @@ class Facts(NamedTuple):
         return self.head.tail + 1 if self.lowest is None else self.lowest.first
 
 
+class Seen(NamedTuple):
+    """The newest that a process has seen of a log: as of ``revision``.
+
+    ``as_of_s``: every append that returned before then is in it, by the monotonic clock.
+    """
+
+    revision: int = 0
+    tail: int = 0
+    head_revision: int = 0
+    mark: bytes = b""
+    as_of_s: float = 0.0
+
+
 class EtcdConnection:
     """One process's way to a log in etcd. Any thread.
 
@@ -66,7 +80,7 @@ class EtcdConnection:
         self._format = home.format
         self._remedy = told_remedy(home)
         self.keys = Keys(home.root)
-        self._seen: tuple[int, bytes] = (0, b"")
+        self.seen = Seen()
         # It may be asked for within itself, by a signal's handler: what it guards is whole by then.
         self._lock = threading.RLock()
         self.cluster = Cluster(address, home.owner)
@@ -88,7 +102,7 @@ class EtcdConnection:
 
         Linearizable: it sees every write that was acknowledged before.
         """
-        before, mark = self._seen
+        before, asked_s = self.seen, time.monotonic()
         wanted = [*self._facts_asked(), *asked]
         try:
             response = self.cluster.send(pb.TxnRequest(success=wanted), again=True)
@@ -96,7 +110,7 @@ class EtcdConnection:
         except LogFull:
             found = self.cluster.ranges([one.range for one in wanted])
             revision = found[0].header.revision
-        return self._judge(revision, found[:_FACTS], before, mark), found[_FACTS:]
+        return self._judge(revision, found[:_FACTS], before, asked_s), found[_FACTS:]
 
     def write(
         self,
@@ -113,7 +127,7 @@ class EtcdConnection:
         ``again``: sent to the next node if a reply is lost. One that was done then looks refused:
         its caller sees by what it finds.
         """
-        before, mark = self._seen
+        before, asked_s = self.seen, time.monotonic()
         request = pb.TxnRequest(
             compare=[equal(self.keys.id, self._id), *compare],
             failure=[*self._facts_asked(), *asked],
@@ -126,13 +140,18 @@ class EtcdConnection:
             done = response.responses
             return revision, None, [one.range for one in done if one.HasField("range")]
         found = [one.range for one in response.responses]
-        return revision, self._judge(revision, found[:_FACTS], before, mark), found[_FACTS:]
+        return revision, self._judge(revision, found[:_FACTS], before, asked_s), found[_FACTS:]
 
-    def saw(self, head: EtcdHead, revision: int) -> None:
-        """Note a head that the log had by that revision: it never goes back."""
+    def saw(self, revision: int, head: EtcdHead, head_revision: int, asked_s: float = 0.0) -> None:
+        """Note a head that the log has at a revision: it never goes back.
+
+        ``asked_s``: when the request was sent that it was read by.
+        """
         with self._lock:
-            if revision > self._seen[0]:
-                self._seen = revision, head.mark
+            seen = self.seen
+            if revision >= seen.revision:
+                seen = Seen(revision, head.tail, head_revision, head.mark, seen.as_of_s)
+            self.seen = seen._replace(as_of_s=max(asked_s, seen.as_of_s))
 
     def close(self) -> None:
         """Close the connections; idempotent."""
@@ -144,7 +163,7 @@ class EtcdConnection:
         return [get(keys.id), get(keys.head), get(keys.removed), lowest]
 
     def _judge(
-        self, revision: int, found: Sequence[pb.RangeResponse], before: int, mark: bytes
+        self, revision: int, found: Sequence[pb.RangeResponse], before: Seen, asked_s: float
     ) -> Facts:
         log_id, head, removed, lowest = (one.kvs[0] if one.kvs else None for one in found)
         if log_id is None or log_id.value != self._id:
@@ -161,14 +180,15 @@ class EtcdConnection:
             0 if removed is None else removed.mod_revision,
             None if lowest is None else AppendPlace.read(lowest.key),
         )
-        if facts.head_revision < before:
+        written = before.head_revision
+        if facts.head_revision < written:
             raise CorruptLog(
-                f"the log went back: its head is of revision {facts.head_revision}, and {before} "
+                f"the log went back: its head is of revision {facts.head_revision}, and {written} "
                 "was seen"
             )
-        if facts.head_revision == before and facts.head.mark != mark:
-            raise CorruptLog(f"the log's head of revision {before} is not the one that was seen")
-        self.saw(facts.head, facts.head_revision)
+        if facts.head_revision == written and facts.head.mark != before.mark:
+            raise CorruptLog(f"the log's head of revision {written} is not the one that was seen")
+        self.saw(revision, facts.head, facts.head_revision, asked_s)
         return facts
 
     # Opening.

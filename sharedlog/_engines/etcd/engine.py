@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from sharedlog._core.commit import Commit, only_renews
 from sharedlog._core.errors import CorruptLog, InvalidRequest, LogFull, LogStopped, LogUnavailable
@@ -39,13 +38,6 @@ _ROUNDS = 100
 # Appends that are read to learn their tags, and tags that one transaction deletes from.
 _PAGE = 32
 _TAGS_AT_ONCE = 90
-
-
-class _Quiet(NamedTuple):
-    """A wait that heard nothing: what the watch had told by then, and where the log ended."""
-
-    told: int
-    tail: int
 
 
 class EtcdEngine:
@@ -83,8 +75,7 @@ class EtcdEngine:
         self._commits = Commits(self._log, Budget(self._log.client), self._space)
         self._reading = Reading(self._log)
         self._removal = Removal(self._log)
-        self._watch = Watch(self._log.client, self._log.keys.head)
-        self._quiet: _Quiet | None = None
+        self._watch = Watch(self._log.client, self._log.keys)
         self.limits = Limits(
             _MOST_ENTRIES,
             address.max_request_bytes - _ROOM_BYTES,
@@ -170,23 +161,30 @@ class EtcdEngine:
         return facts.first
 
     def wait(self, after: int, timeout_s: float) -> int:
-        """Wait until the tail is above ``after``: woken by a watch, and looking every second."""
-        end = time.monotonic() + timeout_s
+        """Wait until the tail is above ``after``: woken by a watch, and looking every second.
+
+        What another request of this process was told meanwhile is not asked again.
+        """
+        watch, since_s = self._watch, time.monotonic()
+        end, silent = since_s + timeout_s, False
         while True:
-            quiet, count = self._quiet, self._watch.count
-            tail = self.tail()
-            if quiet is not None and tail > quiet.tail:
-                self._watch.missed(quiet.told)
-            left_s = end - time.monotonic()
-            if tail > after or left_s <= 0:
-                return tail
-            told = self._watch.wait(count, min(left_s, _LOOK_S))
+            seen, left_s = self._log.seen, end - time.monotonic()
+            looks = silent or not watch.news or left_s <= 0 or seen.tail > after
+            if watch.news > seen.revision or (looks and seen.as_of_s < since_s):
+                self.tail()
+                seen = self._log.seen
+            watch.check(seen.head_revision)
+            if seen.tail > after or left_s <= 0:
+                return seen.tail
+            since_s = time.monotonic()
+            silent = not watch.wait(seen.revision, min(left_s, _LOOK_S))
             if self._log.client.closing.is_set():
                 raise LogStopped("the log was closed")
-            if not told:
-                self._quiet = _Quiet(count, tail)
-                if time.monotonic() >= end:
-                    return tail
+
+    @property
+    def stirs(self) -> int | None:
+        """A number that is another one soon after a key has changed; see ``Stirring``."""
+        return self._watch.stirs
 
     def remove(self, through: int) -> None:
         """Remove the rows through this LSN, and their tags; idempotent."""

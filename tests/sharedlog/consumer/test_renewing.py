@@ -1,6 +1,7 @@
 """A process says that it is there once for all its consumers of a log (DESIGN-LOG §14, T1)."""
 
 import secrets
+import time
 from datetime import timedelta
 
 import pytest
@@ -10,7 +11,10 @@ from rifl.testing import FakeClock
 from sharedlog._consumer.membership import Membership
 from sharedlog._core.commit import Refused
 from sharedlog._core.consumer.members import MemberTerm, join, look, part
+from sharedlog._engines.etcd.client import Client
+from tests.helpers.waiting import until
 from tests.sharedlog.consumer.world import World
+from tests.sharedlog.places import url_of
 
 LONG_S = 1000.0
 STREAMS = b"orders/2"
@@ -135,9 +139,79 @@ def test_a_process_with_a_long_lease_moves_holds_as_soon_as_any(tmp_path, monkey
     assert waited_s() <= 0.1
 
 
+def test_a_round_after_a_wait_reads_no_log_that_has_not_moved(tmp_path, monkeypatch):
+    """What the wait has seen the end of holds nothing new; what comes later is read (§14)."""
+    world = World(tmp_path, lease=timedelta(minutes=5))
+    consumer, reads = world.consumer(), []
+    engine = consumer._log._place.engine
+    read = engine.read
+    monkeypatch.setattr(engine, "read", lambda *asked: (reads.append(asked), read(*asked))[1])
+    with consumer._member(FakeClock()) as work:
+        while work.round():
+            pass
+        tail = engine.tail()
+        assert work.through == tail
+        reads.clear()
+        assert work.round(tail) == 0
+        assert not reads
+        world.order(1)
+        assert work.round(engine.tail()) == 1
+        assert reads
+
+
+def test_what_an_idle_process_asks_etcd(tmp_path, request, monkeypatch):
+    """Between two looks at who has what: it says that it is there, and looks again (§14)."""
+    url = url_of("etcd", tmp_path, request.getfixturevalue)
+    world = World(tmp_path, url=url, lease=timedelta(seconds=0.03))
+    consumer, clock, asked = world.consumer(), FakeClock(), []
+    engine, call = world.log._engine, Client.call
+    with consumer._member(clock) as work:
+        while work.round():
+            pass
+        consumer._wait(work)
+
+        def noted(self, method, request, **how):
+            asked.append(method.path.rpartition("/")[2])
+            return call(self, method, request, **how)
+
+        def silent(revision, timeout_s):
+            end = time.monotonic() + timeout_s
+            consumer._membership._say()
+            while (left_s := end - time.monotonic()) > 0:
+                time.sleep(left_s)
+            return False
+
+        monkeypatch.setattr(Client, "call", noted)
+        monkeypatch.setattr(engine._watch, "wait", silent)
+        engine._watch.news = engine._log.seen.revision
+
+        def turn(count, after_s=0.011):
+            asked.clear()
+            for _ in range(count):
+                tail = consumer._wait(work)
+                clock.advance(after_s)
+                assert work.round(tail) == 0
+            return list(asked)
+
+        renewal, look = ["LeaseGrant", "Txn"], ["Txn"]
+        until(lambda: engine.stirs is not None, "it watches")
+        assert turn(1) == renewal + look
+        assert turn(10) == 10 * renewal
+        # It looks again now and then, and once something has changed, or may have.
+        assert turn(1, 1.0) + turn(1) == renewal + look + renewal
+        stirs = engine.stirs
+        world.log._run(part("another", "w"))
+        until(lambda: engine.stirs != stirs, "it is told")
+        assert turn(2) == renewal + look + renewal
+        engine._watch._begun = 0
+        assert turn(2) == 2 * (renewal + look)
+
+
 def test_a_membership_is_renewed_by_the_time_that_its_key_is_kept(log, monkeypatch):
     """Where terms are rounded up, as etcd's, a process says less often that it is there (§14)."""
     membership = Membership(log._place, "c", "w", STREAMS, 1.2, lambda: False)
     assert membership._pause_s() == pytest.approx(0.3)
     monkeypatch.setattr(log._engine, "limits", log._engine.limits._replace(whole_terms=True))
-    assert membership._pause_s() == pytest.approx(0.5)
+    assert membership._pause_s() == pytest.approx(2 / 3)
+    membership = Membership(log._place, "c", "w", STREAMS, 1.9, lambda: False)
+    assert membership._pause_s() == pytest.approx(2 - 0.75 * 1.9)

@@ -417,10 +417,10 @@ def test_a_key_that_makes_no_sense_is_damage(broken, part):
 
 def test_a_head_that_somebody_else_wrote_back_is_noticed(broken):
     """A cluster that went back and on: the head's revision is older than was seen (§12)."""
-    broken._log._seen = (broken._log._seen[0], b"x" * 16)
+    broken._log.seen = seen = broken._log.seen._replace(mark=b"x" * 16)
     with pytest.raises(CorruptLog, match="not the one that was seen"):
         broken.tail()
-    broken._log._seen = (broken._log._seen[0] + 1000, b"x" * 16)
+    broken._log.seen = seen._replace(head_revision=seen.head_revision + 1000)
     with pytest.raises(CorruptLog, match="went back"):
         broken.tail()
 
@@ -483,7 +483,7 @@ def test_who_waits_is_woken_by_another_process(engine, opened, url, monkeypatch)
     writer, woken = opened(url), []
     waiter = threading.Thread(target=lambda: woken.append(engine.wait(0, 300)))
     waiter.start()
-    until(lambda: engine._watch.count > 0, "it watches")
+    until(lambda: engine._watch.news, "it watches")
     writer.commit(entries(b"a"))
     waiter.join(60)
     assert woken == [1]

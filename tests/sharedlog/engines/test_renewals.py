@@ -3,6 +3,7 @@
 import errno
 import os
 import threading
+import time
 from contextlib import closing
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from rifl.testing import FakeClock
 from sharedlog._core.commit import Commit, Condition, NewEntry, Put, Refused
 from sharedlog._core.errors import LogUnavailable
+from sharedlog._engines.etcd.client import Client
 from sharedlog._engines.memory import MemoryEngine, MemoryLog
 from sharedlog._engines.opening import create_engine, open_engine
 from sharedlog._engines.sqlite import SqliteEngine, create
@@ -138,19 +140,106 @@ def test_in_etcd_a_commit_without_entries_wakes_no_thread(tmp_path, request, mon
         begin(other)
         waiter = threading.Thread(target=engine.wait, args=(0, 300))
         waiter.start()
-        until(lambda: engine._watch.count == 1, "it watches")
+        until(lambda: engine._watch.news, "it watches")
         other.commit(Commit(puts=(Put("a", b"v"),)))
         # Of the first event it is not known what was before.
-        until(lambda: engine._watch.count == 2, "the watch tells")
+        first = other._log.seen.revision
+        until(lambda: engine._watch.news == first, "the watch tells")
         for number in range(5):
             other.commit(Commit(puts=(Put("a", b"%d" % number),)))
-        revision = other._log.read()[0].head_revision
+        revision = other._log.seen.revision
         other.commit(renewal("k"))
         assert other._log.read()[0].head_revision == revision
+        until(lambda: engine._watch._through == revision, "the watch has seen all of them")
+        assert engine._watch.news == first
         other.commit(Commit(entries=(NewEntry(b"a", ("t",)),)))
         waiter.join(60)
         assert not waiter.is_alive()
-        assert engine._watch.count == 3
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What requests are sent to etcd, by the names of the methods."""
+    found, call = [], Client.call
+
+    def noted(self, method, *request, **how):
+        found.append(method.path.rpartition("/")[2])
+        return call(self, method, *request, **how)
+
+    monkeypatch.setattr(Client, "call", noted)
+    return found
+
+
+@pytest.fixture
+def deaf(tmp_path, request, monkeypatch):
+    """An engine of etcd whose watch tells nothing, and what happens while it waits; another one."""
+    url, meanwhile = url_of("etcd", tmp_path, request.getfixturevalue), []
+    with closing(create_engine(url, {})) as engine, closing(open_engine(url)) as other:
+        engine.wait(0, 0.0)
+        engine._watch.news = engine._log.seen.revision
+
+        def wait(revision, timeout_s):
+            end = time.monotonic() + timeout_s
+            for each in meanwhile:
+                each()
+            while (left_s := end - time.monotonic()) > 0:
+                time.sleep(left_s)
+            return False
+
+        monkeypatch.setattr(engine._watch, "wait", wait)
+        yield engine, other, meanwhile
+
+
+def test_in_etcd_a_wait_asks_nothing_that_was_told_meanwhile(deaf, asked):
+    """By a renewal, or whatever else its process has asked for since the wait began (§18)."""
+    engine, _, meanwhile = deaf
+    begin(engine)
+    asked.clear()
+    assert engine.wait(0, 0.01) == 0
+    assert asked == ["Txn"]
+    for other in (lambda: engine.commit(renewal("k")), lambda: engine.scan("k")):
+        meanwhile[:] = [other]
+        asked.clear()
+        other()
+        alone = len(asked)
+        assert engine.wait(0, 0.01) == 0
+        assert len(asked) == 2 * alone
+
+
+def test_in_etcd_a_wait_knows_of_what_was_appended_before_it(deaf):
+    """Though the watch tells nothing: what was asked before the wait began is too old (L7)."""
+    engine, other, meanwhile = deaf
+    begin(engine)
+    engine.commit(renewal("k"))
+    other.commit(Commit(entries=(NewEntry(b"a", ("t",)),)))
+    assert engine.wait(0, 0.0) == 1
+    other.commit(Commit(entries=(NewEntry(b"b", ("t",)),)))
+    assert engine.wait(1, 0.01) == 2
+    for after in (0, 2):
+        # It was told of 3 once, and of no more.
+        other.commit(Commit(entries=(NewEntry(b"c", ("t",)),)))
+        engine.commit(renewal("k"))
+        other.commit(Commit(entries=(NewEntry(b"d", ("t",)),)))
+        tail = other.tail()
+        assert engine.wait(after, 60) == tail
+    # What is appended while it waits is told by a renewal.
+    other.commit(Commit(entries=(NewEntry(b"e", ("t",)),)))
+    meanwhile[:] = [lambda: engine.commit(renewal("k"))]
+    assert engine.wait(tail, 0.01) == tail + 1
+
+
+def test_in_etcd_news_of_what_is_known_wake_no_thread(tmp_path, request, asked):
+    """The watch tells late of an append whose answer was here before (§18)."""
+    url = url_of("etcd", tmp_path, request.getfixturevalue)
+    with closing(create_engine(url, {})) as engine:
+        engine.wait(0, 0.0)
+        until(lambda: engine.wait(0, 0.01) == 0 and engine._watch.news, "it watches")
+        engine.commit(Commit(entries=(NewEntry(b"a", ("t",)),)))
+        until(lambda: engine._watch.news == engine._log.seen.revision, "it has told")
+        asked.clear()
+        assert not engine._watch.wait(engine._log.seen.revision, 0.01)
+        assert engine.wait(1, 0.01) == 1
+        assert asked == ["Txn"]
 
 
 def test_who_heard_nothing_looks_once():

@@ -24,15 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%sharedlog/_engines/etcd/v1/etcd.proto\x12\x19sharedlog.engines.etcd.v1\"\\\n\x0eResponseHeader\x12\x12\n\ncluster_id\x18\x01 \x01(\x04\x12\x11\n\tmember_id\x18\x02 \x01(\x04\x12\x10\n\x08revision\x18\x03 \x01(\x03\x12\x11\n\traft_term\x18\x04 \x01(\x04\"d\n\x08KeyValue\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x17\n\x0f\x63reate_revision\x18\x02 \x01(\x03\x12\x14\n\x0cmod_revision\x18\x03 \x01(\x03\x12\r\n\x05value\x18\x05 \x01(\x0c\x12\r\n\x05lease\x18\x06 \x01(\x03\"b\n\x0cRangeRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x11\n\trange_end\x18\x02 \x01(\x0c\x12\r\n\x05limit\x18\x03 \x01(\x03\x12\x10\n\x08revision\x18\x04 \x01(\x03\x12\x11\n\tkeys_only\x18\x08 \x01(\x08\"\x8a\x01\n\rRangeResponse\x12\x39\n\x06header\x18\x01 \x01(\x0b\x32).sharedlog.engines.etcd.v1.ResponseHeader\x12\x30\n\x03kvs\x18\x02 \x03(\x0b\x32#.sharedlog.engines.etcd.v1.KeyValue\x12\x0c\n\x04more\x18\x03 \x01(\x08\"7\n\nPutRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\r\n\x05value\x18\x02 \x01(\x0c\x12\r\n\x05lease\x18\x03 \x01(\x03\"\r\n\x0bPutResponse\"4\n\x12\x44\x65leteRangeRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x11\n\trange_end\x18\x02 \x01(\x0c\"a\n\x13\x44\x65leteRangeResponse\x12\x39\n\x06header\x18\x01 \x01(\x0b\x32).sharedlog.engines.etcd.v1.ResponseHeader\x12\x0f\n\x07\x64\x65leted\x18\x02 \x01(\x03\"\x83\x02\n\tRequestOp\x12\x38\n\x05range\x18\x01 \x01(\x0b\x32\'.sharedlog.engines.etcd.v1.RangeRequestH\x00\x12\x34\n\x03put\x18\x02 \x01(\x0b\x32%.sharedlog.engines.etcd.v1.PutRequestH\x00\x12\x45\n\x0c\x64\x65lete_range\x18\x03 \x01(\x0b\x32-.sharedlog.engines.etcd.v1.DeleteRangeRequestH\x00\x12\x34\n\x03txn\x18\x04 \x01(\x0b\x32%.sharedlog.engines.etcd.v1.TxnRequestH\x00\x42\t\n\x07request\"\x89\x02\n\nResponseOp\x12\x39\n\x05range\x18\x01 \x01(\x0b\x32(.sharedlog.engines.etcd.v1.RangeResponseH\x00\x12\x35\n\x03put\x18\x02 \x01(\x0b\x32&.sharedlog.engines.etcd.v1.PutResponseH\x00\x12\x46\n\x0c\x64\x65lete_range\x18\x03 \x01(\x0b\x32..sharedlog.engines.etcd.v1.DeleteRangeResponseH\x00\x12\x35\n\x03txn\x18\x04 \x01(\x0b\x32&.sharedlog.engines.etcd.v1.TxnResponseH\x00\x42\n\n\x08response\"\xeb\x02\n\x07\x43ompare\x12\x39\n\x06result\x18\x01 \x01(\x0e\x32).sharedlog.engines.etcd.v1.Compare.Result\x12\x39\n\x06target\x18\x02 \x01(\x0e\x32).sharedlog.engines.etcd.v1.Compare.Target\x12\x0b\n\x03key\x18\x03 \x01(\x0c\x12\x19\n\x0f\x63reate_revision\x18\x05 \x01(\x03H\x00\x12\x16\n\x0cmod_revision\x18\x06 \x01(\x03H\x00\x12\x0f\n\x05value\x18\x07 \x01(\x0cH\x00\x12\x11\n\trange_end\x18@ \x01(\x0c\"9\n\x06Result\x12\t\n\x05\x45QUAL\x10\x00\x12\x0b\n\x07GREATER\x10\x01\x12\x08\n\x04LESS\x10\x02\x12\r\n\tNOT_EQUAL\x10\x03\"@\n\x06Target\x12\x0b\n\x07VERSION\x10\x00\x12\n\n\x06\x43REATE\x10\x01\x12\x07\n\x03MOD\x10\x02\x12\t\n\x05VALUE\x10\x03\x12\t\n\x05LEASE\x10\x04\x42\t\n\x07operand\"\xaf\x01\n\nTxnRequest\x12\x33\n\x07\x63ompare\x18\x01 \x03(\x0b\x32\".sharedlog.engines.etcd.v1.Compare\x12\x35\n\x07success\x18\x02 \x03(\x0b\x32$.sharedlog.engines.etcd.v1.RequestOp\x12\x35\n\x07\x66\x61ilure\x18\x03 \x03(\x0b\x32$.sharedlog.engines.etcd.v1.RequestOp\"\x95\x01\n\x0bTxnResponse\x12\x39\n\x06header\x18\x01 \x01(\x0b\x32).sharedlog.engines.etcd.v1.ResponseHeader\x12\x11\n\tsucceeded\x18\x02 \x01(\x08\x12\x38\n\tresponses\x18\x03 \x03(\x0b\x32%.sharedlog.engines.etcd.v1.ResponseOp\"7\n\x11\x43ompactionRequest\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12\x10\n\x08physical\x18\x02 \x01(\x08\"O\n\x12\x43ompactionResponse\x12\x39\n\x06header\x18\x01 \x01(\x0b\x32).sharedlog.engines.etcd.v1.ResponseHeader\",\n\x11LeaseGrantRequest\x12\x0b\n\x03ttl\x18\x01 \x01(\x03\x12\n\n\x02id\x18\x02 \x01(\x03\"h\n\x12LeaseGrantResponse\x12\x39\n\x06header\x18\x01 \x01(\x0b\x32).sharedlog.engines.etcd.v1.ResponseHeader\x12\n\n\x02id\x18\x02 \x01(\x03\x12\x0b\n\x03ttl\x18\x03 \x01(\x03\"$\n\x16LeaseTimeToLiveRequest\x12\n\n\x02id\x18\x01 \x01(\x03\"\x82\x01\n\x17LeaseTimeToLiveResponse\x12\x39\n\x06header\x18\x01 \x01(\x0b\x32).sharedlog.engines.etcd.v1.ResponseHeader\x12\n\n\x02id\x18\x02 \x01(\x03\x12\x0b\n\x03ttl\x18\x03 \x01(\x03\x12\x13\n\x0bgranted_ttl\x18\x04 \x01(\x03\"!\n\x12WatchCreateRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\"Z\n\x0cWatchRequest\x12?\n\x06\x63reate\x18\x01 \x01(\x0b\x32-.sharedlog.engines.etcd.v1.WatchCreateRequestH\x00\x42\t\n\x07request\"\x8a\x01\n\x05\x45vent\x12\x33\n\x04type\x18\x01 \x01(\x0e\x32%.sharedlog.engines.etcd.v1.Event.Type\x12/\n\x02kv\x18\x02 \x01(\x0b\x32#.sharedlog.engines.etcd.v1.KeyValue\"\x1b\n\x04Type\x12\x07\n\x03PUT\x10\x00\x12\n\n\x06\x44\x45LETE\x10\x01\"\xc8\x01\n\rWatchResponse\x12\x39\n\x06header\x18\x01 \x01(\x0b\x32).sharedlog.engines.etcd.v1.ResponseHeader\x12\x10\n\x08watch_id\x18\x02 \x01(\x03\x12\x0f\n\x07\x63reated\x18\x03 \x01(\x08\x12\x10\n\x08\x63\x61nceled\x18\x04 \x01(\x08\x12\x15\n\rcancel_reason\x18\x06 \x01(\t\x12\x30\n\x06\x65vents\x18\x0b \x03(\x0b\x32 .sharedlog.engines.etcd.v1.Event\"\x0f\n\rStatusRequest\"\xa5\x01\n\x0eStatusResponse\x12\x39\n\x06header\x18\x01 \x01(\x0b\x32).sharedlog.engines.etcd.v1.ResponseHeader\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0f\n\x07\x64\x62_size\x18\x03 \x01(\x03\x12\x0e\n\x06leader\x18\x04 \x01(\x04\x12\x0e\n\x06\x65rrors\x18\x08 \x03(\t\x12\x16\n\x0e\x64\x62_size_in_use\x18\t \x01(\x03\"\x13\n\x11\x44\x65\x66ragmentRequest\"O\n\x12\x44\x65\x66ragmentResponse\x12\x39\n\x06header\x18\x01 \x01(\x0b\x32).sharedlog.engines.etcd.v1.ResponseHeader\"\xc7\x01\n\x0c\x41larmRequest\x12>\n\x06\x61\x63tion\x18\x01 \x01(\x0e\x32..sharedlog.engines.etcd.v1.AlarmRequest.Action\x12\x11\n\tmember_id\x18\x02 \x01(\x04\x12\x33\n\x05\x61larm\x18\x03 \x01(\x0e\x32$.sharedlog.engines.etcd.v1.AlarmType\"/\n\x06\x41\x63tion\x12\x07\n\x03GET\x10\x00\x12\x0c\n\x08\x41\x43TIVATE\x10\x01\x12\x0e\n\nDEACTIVATE\x10\x02\"U\n\x0b\x41larmMember\x12\x11\n\tmember_id\x18\x01 \x01(\x04\x12\x33\n\x05\x61larm\x18\x02 \x01(\x0e\x32$.sharedlog.engines.etcd.v1.AlarmType\"\x82\x01\n\rAlarmResponse\x12\x39\n\x06header\x18\x01 \x01(\x0b\x32).sharedlog.engines.etcd.v1.ResponseHeader\x12\x36\n\x06\x61larms\x18\x02 \x03(\x0b\x32&.sharedlog.engines.etcd.v1.AlarmMember\"5\n\x13\x41uthenticateRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08password\x18\x02 \x01(\t\"`\n\x14\x41uthenticateResponse\x12\x39\n\x06header\x18\x01 \x01(\x0b\x32).sharedlog.engines.etcd.v1.ResponseHeader\x12\r\n\x05token\x18\x02 \x01(\t\"P\n\tLogRecord\x12\r\n\x05\x61t_us\x18\x01 \x01(\x03\x12\x34\n\x07\x65ntries\x18\x02 \x03(\x0b\x32#.sharedlog.engines.etcd.v1.LogEntry\"8\n\x08LogEntry\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\x12\x0c\n\x04tags\x18\x02 \x03(\t\x12\x10\n\x08\x63hecksum\x18\x03 \x01(\x07*\"\n\tAlarmType\x12\x08\n\x04NONE\x10\x00\x12\x0b\n\x07NOSPACE\x10\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%sharedlog/_engines/etcd/v1/etcd.proto\x12\x19sharedlog.engines.etcd.v1\"\\\n\x0eResponseHeader\x12\x12\n\ncluster_id\x18\x01 \x01(\x04\x12\x11\n\tmember_id\x18\x02 \x01(\x04\x12\x10\n\x08revision\x18\x03 \x01(\x03\x12\x11\n\traft_term\x18\x04 \x01(\x04\"d\n\x08KeyValue\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x17\n\x0f\x63reate_revision\x18\x02 \x01(\x03\x12\x14\n\x0cmod_revision\x18\x03 \x01(\x03\x12\r\n\x05value\x18\x05 \x01(\x0c\x12\r\n\x05lease\x18\x06 \x01(\x03\"b\n\x0cRangeRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x11\n\trange_end\x18\x02 \x01(\x0c\x12\r\n\x05limit\x18\x03 \x01(\x03\x12\x10\n\x08revision\x18\x04 \x01(\x03\x12\x11\n\tkeys_only\x18\x08 \x01(\x08\"\x8a\x01\n\rRangeResponse\x12\x39\n\x06header\x18\x01 \x01(\x0b\x32).sharedlog.engines.etcd.v1.ResponseHeader\x12\x30\n\x03kvs\x18\x02 \x03(\x0b\x32#.sharedlog.engines.etcd.v1.KeyValue\x12\x0c\n\x04more\x18\x03 \x01(\x08\"7\n\nPutRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\r\n\x05value\x18\x02 \x01(\x0c\x12\r\n\x05lease\x18\x03 \x01(\x03\"\r\n\x0bPutResponse\"4\n\x12\x44\x65leteRangeRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x11\n\trange_end\x18\x02 \x01(\x0c\"a\n\x13\x44\x65leteRangeResponse\x12\x39\n\x06header\x18\x01 \x01(\x0b\x32).sharedlog.engines.etcd.v1.ResponseHeader\x12\x0f\n\x07\x64\x65leted\x18\x02 \x01(\x03\"\x83\x02\n\tRequestOp\x12\x38\n\x05range\x18\x01 \x01(\x0b\x32\'.sharedlog.engines.etcd.v1.RangeRequestH\x00\x12\x34\n\x03put\x18\x02 \x01(\x0b\x32%.sharedlog.engines.etcd.v1.PutRequestH\x00\x12\x45\n\x0c\x64\x65lete_range\x18\x03 \x01(\x0b\x32-.sharedlog.engines.etcd.v1.DeleteRangeRequestH\x00\x12\x34\n\x03txn\x18\x04 \x01(\x0b\x32%.sharedlog.engines.etcd.v1.TxnRequestH\x00\x42\t\n\x07request\"\x89\x02\n\nResponseOp\x12\x39\n\x05range\x18\x01 \x01(\x0b\x32(.sharedlog.engines.etcd.v1.RangeResponseH\x00\x12\x35\n\x03put\x18\x02 \x01(\x0b\x32&.sharedlog.engines.etcd.v1.PutResponseH\x00\x12\x46\n\x0c\x64\x65lete_range\x18\x03 \x01(\x0b\x32..sharedlog.engines.etcd.v1.DeleteRangeResponseH\x00\x12\x35\n\x03txn\x18\x04 \x01(\x0b\x32&.sharedlog.engines.etcd.v1.TxnResponseH\x00\x42\n\n\x08response\"\xeb\x02\n\x07\x43ompare\x12\x39\n\x06result\x18\x01 \x01(\x0e\x32).sharedlog.engines.etcd.v1.Compare.Result\x12\x39\n\x06target\x18\x02 \x01(\x0e\x32).sharedlog.engines.etcd.v1.Compare.Target\x12\x0b\n\x03key\x18\x03 \x01(\x0c\x12\x19\n\x0f\x63reate_revision\x18\x05 \x01(\x03H\x00\x12\x16\n\x0cmod_revision\x18\x06 \x01(\x03H\x00\x12\x0f\n\x05value\x18\x07 \x01(\x0cH\x00\x12\x11\n\trange_end\x18@ \x01(\x0c\"9\n\x06Result\x12\t\n\x05\x45QUAL\x10\x00\x12\x0b\n\x07GREATER\x10\x01\x12\x08\n\x04LESS\x10\x02\x12\r\n\tNOT_EQUAL\x10\x03\"@\n\x06Target\x12\x0b\n\x07VERSION\x10\x00\x12\n\n\x06\x43REATE\x10\x01\x12\x07\n\x03MOD\x10\x02\x12\t\n\x05VALUE\x10\x03\x12\t\n\x05LEASE\x10\x04\x42\t\n\x07operand\"\xaf\x01\n\nTxnRequest\x12\x33\n\x07\x63ompare\x18\x01 \x03(\x0b\x32\".sharedlog.engines.etcd.v1.Compare\x12\x35\n\x07success\x18\x02 \x03(\x0b\x32$.sharedlog.engines.etcd.v1.RequestOp\x12\x35\n\x07\x66\x61ilure\x18\x03 \x03(\x0b\x32$.sharedlog.engines.etcd.v1.RequestOp\"\x95\x01\n\x0bTxnResponse\x12\x39\n\x06header\x18\x01 \x01(\x0b\x32).sharedlog.engines.etcd.v1.ResponseHeader\x12\x11\n\tsucceeded\x18\x02 \x01(\x08\x12\x38\n\tresponses\x18\x03 \x03(\x0b\x32%.sharedlog.engines.etcd.v1.ResponseOp\"7\n\x11\x43ompactionRequest\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12\x10\n\x08physical\x18\x02 \x01(\x08\"O\n\x12\x43ompactionResponse\x12\x39\n\x06header\x18\x01 \x01(\x0b\x32).sharedlog.engines.etcd.v1.ResponseHeader\",\n\x11LeaseGrantRequest\x12\x0b\n\x03ttl\x18\x01 \x01(\x03\x12\n\n\x02id\x18\x02 \x01(\x03\"h\n\x12LeaseGrantResponse\x12\x39\n\x06header\x18\x01 \x01(\x0b\x32).sharedlog.engines.etcd.v1.ResponseHeader\x12\n\n\x02id\x18\x02 \x01(\x03\x12\x0b\n\x03ttl\x18\x03 \x01(\x03\"$\n\x16LeaseTimeToLiveRequest\x12\n\n\x02id\x18\x01 \x01(\x03\"\x82\x01\n\x17LeaseTimeToLiveResponse\x12\x39\n\x06header\x18\x01 \x01(\x0b\x32).sharedlog.engines.etcd.v1.ResponseHeader\x12\n\n\x02id\x18\x02 \x01(\x03\x12\x0b\n\x03ttl\x18\x03 \x01(\x03\x12\x13\n\x0bgranted_ttl\x18\x04 \x01(\x03\"\xa6\x01\n\x12WatchCreateRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x11\n\trange_end\x18\x02 \x01(\x0c\x12I\n\x07\x66ilters\x18\x05 \x03(\x0e\x32\x38.sharedlog.engines.etcd.v1.WatchCreateRequest.FilterType\"%\n\nFilterType\x12\t\n\x05NOPUT\x10\x00\x12\x0c\n\x08NODELETE\x10\x01\"Z\n\x0cWatchRequest\x12?\n\x06\x63reate\x18\x01 \x01(\x0b\x32-.sharedlog.engines.etcd.v1.WatchCreateRequestH\x00\x42\t\n\x07request\"\x8a\x01\n\x05\x45vent\x12\x33\n\x04type\x18\x01 \x01(\x0e\x32%.sharedlog.engines.etcd.v1.Event.Type\x12/\n\x02kv\x18\x02 \x01(\x0b\x32#.sharedlog.engines.etcd.v1.KeyValue\"\x1b\n\x04Type\x12\x07\n\x03PUT\x10\x00\x12\n\n\x06\x44\x45LETE\x10\x01\"\xc8\x01\n\rWatchResponse\x12\x39\n\x06header\x18\x01 \x01(\x0b\x32).sharedlog.engines.etcd.v1.ResponseHeader\x12\x10\n\x08watch_id\x18\x02 \x01(\x03\x12\x0f\n\x07\x63reated\x18\x03 \x01(\x08\x12\x10\n\x08\x63\x61nceled\x18\x04 \x01(\x08\x12\x15\n\rcancel_reason\x18\x06 \x01(\t\x12\x30\n\x06\x65vents\x18\x0b \x03(\x0b\x32 .sharedlog.engines.etcd.v1.Event\"\x0f\n\rStatusRequest\"\xa5\x01\n\x0eStatusResponse\x12\x39\n\x06header\x18\x01 \x01(\x0b\x32).sharedlog.engines.etcd.v1.ResponseHeader\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0f\n\x07\x64\x62_size\x18\x03 \x01(\x03\x12\x0e\n\x06leader\x18\x04 \x01(\x04\x12\x0e\n\x06\x65rrors\x18\x08 \x03(\t\x12\x16\n\x0e\x64\x62_size_in_use\x18\t \x01(\x03\"\x13\n\x11\x44\x65\x66ragmentRequest\"O\n\x12\x44\x65\x66ragmentResponse\x12\x39\n\x06header\x18\x01 \x01(\x0b\x32).sharedlog.engines.etcd.v1.ResponseHeader\"\xc7\x01\n\x0c\x41larmRequest\x12>\n\x06\x61\x63tion\x18\x01 \x01(\x0e\x32..sharedlog.engines.etcd.v1.AlarmRequest.Action\x12\x11\n\tmember_id\x18\x02 \x01(\x04\x12\x33\n\x05\x61larm\x18\x03 \x01(\x0e\x32$.sharedlog.engines.etcd.v1.AlarmType\"/\n\x06\x41\x63tion\x12\x07\n\x03GET\x10\x00\x12\x0c\n\x08\x41\x43TIVATE\x10\x01\x12\x0e\n\nDEACTIVATE\x10\x02\"U\n\x0b\x41larmMember\x12\x11\n\tmember_id\x18\x01 \x01(\x04\x12\x33\n\x05\x61larm\x18\x02 \x01(\x0e\x32$.sharedlog.engines.etcd.v1.AlarmType\"\x82\x01\n\rAlarmResponse\x12\x39\n\x06header\x18\x01 \x01(\x0b\x32).sharedlog.engines.etcd.v1.ResponseHeader\x12\x36\n\x06\x61larms\x18\x02 \x03(\x0b\x32&.sharedlog.engines.etcd.v1.AlarmMember\"5\n\x13\x41uthenticateRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08password\x18\x02 \x01(\t\"`\n\x14\x41uthenticateResponse\x12\x39\n\x06header\x18\x01 \x01(\x0b\x32).sharedlog.engines.etcd.v1.ResponseHeader\x12\r\n\x05token\x18\x02 \x01(\t\"P\n\tLogRecord\x12\r\n\x05\x61t_us\x18\x01 \x01(\x03\x12\x34\n\x07\x65ntries\x18\x02 \x03(\x0b\x32#.sharedlog.engines.etcd.v1.LogEntry\"8\n\x08LogEntry\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\x12\x0c\n\x04tags\x18\x02 \x03(\t\x12\x10\n\x08\x63hecksum\x18\x03 \x01(\x07*\"\n\tAlarmType\x12\x08\n\x04NONE\x10\x00\x12\x0b\n\x07NOSPACE\x10\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'sharedlog._engines.etcd.v1.etcd_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ALARMTYPE']._serialized_start=3890
-  _globals['_ALARMTYPE']._serialized_end=3924
+  _globals['_ALARMTYPE']._serialized_start=4024
+  _globals['_ALARMTYPE']._serialized_end=4058
   _globals['_RESPONSEHEADER']._serialized_start=68
   _globals['_RESPONSEHEADER']._serialized_end=160
   _globals['_KEYVALUE']._serialized_start=162
@@ -75,38 +75,40 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LEASETIMETOLIVEREQUEST']._serialized_end=2282
   _globals['_LEASETIMETOLIVERESPONSE']._serialized_start=2285
   _globals['_LEASETIMETOLIVERESPONSE']._serialized_end=2415
-  _globals['_WATCHCREATEREQUEST']._serialized_start=2417
-  _globals['_WATCHCREATEREQUEST']._serialized_end=2450
-  _globals['_WATCHREQUEST']._serialized_start=2452
-  _globals['_WATCHREQUEST']._serialized_end=2542
-  _globals['_EVENT']._serialized_start=2545
-  _globals['_EVENT']._serialized_end=2683
-  _globals['_EVENT_TYPE']._serialized_start=2656
-  _globals['_EVENT_TYPE']._serialized_end=2683
-  _globals['_WATCHRESPONSE']._serialized_start=2686
-  _globals['_WATCHRESPONSE']._serialized_end=2886
-  _globals['_STATUSREQUEST']._serialized_start=2888
-  _globals['_STATUSREQUEST']._serialized_end=2903
-  _globals['_STATUSRESPONSE']._serialized_start=2906
-  _globals['_STATUSRESPONSE']._serialized_end=3071
-  _globals['_DEFRAGMENTREQUEST']._serialized_start=3073
-  _globals['_DEFRAGMENTREQUEST']._serialized_end=3092
-  _globals['_DEFRAGMENTRESPONSE']._serialized_start=3094
-  _globals['_DEFRAGMENTRESPONSE']._serialized_end=3173
-  _globals['_ALARMREQUEST']._serialized_start=3176
-  _globals['_ALARMREQUEST']._serialized_end=3375
-  _globals['_ALARMREQUEST_ACTION']._serialized_start=3328
-  _globals['_ALARMREQUEST_ACTION']._serialized_end=3375
-  _globals['_ALARMMEMBER']._serialized_start=3377
-  _globals['_ALARMMEMBER']._serialized_end=3462
-  _globals['_ALARMRESPONSE']._serialized_start=3465
-  _globals['_ALARMRESPONSE']._serialized_end=3595
-  _globals['_AUTHENTICATEREQUEST']._serialized_start=3597
-  _globals['_AUTHENTICATEREQUEST']._serialized_end=3650
-  _globals['_AUTHENTICATERESPONSE']._serialized_start=3652
-  _globals['_AUTHENTICATERESPONSE']._serialized_end=3748
-  _globals['_LOGRECORD']._serialized_start=3750
-  _globals['_LOGRECORD']._serialized_end=3830
-  _globals['_LOGENTRY']._serialized_start=3832
-  _globals['_LOGENTRY']._serialized_end=3888
+  _globals['_WATCHCREATEREQUEST']._serialized_start=2418
+  _globals['_WATCHCREATEREQUEST']._serialized_end=2584
+  _globals['_WATCHCREATEREQUEST_FILTERTYPE']._serialized_start=2547
+  _globals['_WATCHCREATEREQUEST_FILTERTYPE']._serialized_end=2584
+  _globals['_WATCHREQUEST']._serialized_start=2586
+  _globals['_WATCHREQUEST']._serialized_end=2676
+  _globals['_EVENT']._serialized_start=2679
+  _globals['_EVENT']._serialized_end=2817
+  _globals['_EVENT_TYPE']._serialized_start=2790
+  _globals['_EVENT_TYPE']._serialized_end=2817
+  _globals['_WATCHRESPONSE']._serialized_start=2820
+  _globals['_WATCHRESPONSE']._serialized_end=3020
+  _globals['_STATUSREQUEST']._serialized_start=3022
+  _globals['_STATUSREQUEST']._serialized_end=3037
+  _globals['_STATUSRESPONSE']._serialized_start=3040
+  _globals['_STATUSRESPONSE']._serialized_end=3205
+  _globals['_DEFRAGMENTREQUEST']._serialized_start=3207
+  _globals['_DEFRAGMENTREQUEST']._serialized_end=3226
+  _globals['_DEFRAGMENTRESPONSE']._serialized_start=3228
+  _globals['_DEFRAGMENTRESPONSE']._serialized_end=3307
+  _globals['_ALARMREQUEST']._serialized_start=3310
+  _globals['_ALARMREQUEST']._serialized_end=3509
+  _globals['_ALARMREQUEST_ACTION']._serialized_start=3462
+  _globals['_ALARMREQUEST_ACTION']._serialized_end=3509
+  _globals['_ALARMMEMBER']._serialized_start=3511
+  _globals['_ALARMMEMBER']._serialized_end=3596
+  _globals['_ALARMRESPONSE']._serialized_start=3599
+  _globals['_ALARMRESPONSE']._serialized_end=3729
+  _globals['_AUTHENTICATEREQUEST']._serialized_start=3731
+  _globals['_AUTHENTICATEREQUEST']._serialized_end=3784
+  _globals['_AUTHENTICATERESPONSE']._serialized_start=3786
+  _globals['_AUTHENTICATERESPONSE']._serialized_end=3882
+  _globals['_LOGRECORD']._serialized_start=3884
+  _globals['_LOGRECORD']._serialized_end=3964
+  _globals['_LOGENTRY']._serialized_start=3966
+  _globals['_LOGENTRY']._serialized_end=4022
 # @@protoc_insertion_point(module_scope)

@@ -229,10 +229,20 @@ class LeaseTimeToLiveResponse(_message.Message):
     def __init__(self, header: _Optional[_Union[ResponseHeader, _Mapping]] = ..., id: _Optional[int] = ..., ttl: _Optional[int] = ..., granted_ttl: _Optional[int] = ...) -> None: ...
 
 class WatchCreateRequest(_message.Message):
-    __slots__ = ("key",)
+    __slots__ = ("key", "range_end", "filters")
+    class FilterType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        NOPUT: _ClassVar[WatchCreateRequest.FilterType]
+        NODELETE: _ClassVar[WatchCreateRequest.FilterType]
+    NOPUT: WatchCreateRequest.FilterType
+    NODELETE: WatchCreateRequest.FilterType
     KEY_FIELD_NUMBER: _ClassVar[int]
+    RANGE_END_FIELD_NUMBER: _ClassVar[int]
+    FILTERS_FIELD_NUMBER: _ClassVar[int]
     key: bytes
-    def __init__(self, key: _Optional[bytes] = ...) -> None: ...
+    range_end: bytes
+    filters: _containers.RepeatedScalarFieldContainer[WatchCreateRequest.FilterType]
+    def __init__(self, key: _Optional[bytes] = ..., range_end: _Optional[bytes] = ..., filters: _Optional[_Iterable[_Union[WatchCreateRequest.FilterType, str]]] = ...) -> None: ...
 
 class WatchRequest(_message.Message):
     __slots__ = ("create",)

@@ -151,11 +151,11 @@ class Damage:
 
     def hears(self, engine: Any) -> bool:
         """Whether the engine's watch tells of appends."""
-        return bool(_engine_of(engine)._watch.count > 0)
+        return bool(_engine_of(engine)._watch.news > 0)
 
     def told(self, engine: Any) -> int:
-        """Return how often the engine's watch told of something."""
-        return int(_engine_of(engine)._watch.count)
+        """Return by which revision there was something that the engine's watch told of."""
+        return int(_engine_of(engine)._watch.news)
 
     def asked(self, engine: Any) -> Any:
         """Return the node that the engine asks now."""
