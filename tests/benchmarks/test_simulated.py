@@ -27,3 +27,10 @@ def test_calls_are_answered_in_time_again(trigger: str) -> None:
     assert found["goodput_s_before"] > 8
     assert found["back_s"] is not None
     assert found["attempts_a_call"] >= 1
+
+
+def test_a_restart_makes_no_storm_of_lease_requests() -> None:
+    """Targets that failed are tried one at a time, as calls are made (DESIGN §5)."""
+    found = calls("the shard restarts", Size(clients=60, servers=8, calls_s=12.0))
+    assert found["clients_in_turn"] == 60
+    assert found["lease_requests_s_most"] < 12

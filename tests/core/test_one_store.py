@@ -81,6 +81,62 @@ def test_a_failed_target_is_left_out_and_tried_again_while_calls_are_made() -> N
     assert one.due_at(now + 20.0) is None
 
 
+def failed(count: int) -> Targets:
+    """Targets that all failed, one after another, from 10 s on, after 100 calls."""
+    targets = granted(count)
+    for at in range(count):
+        targets.answered(at, LOST, 10.0 + at / 10)
+    assert targets.one_store.used == ()
+    return targets
+
+
+def test_of_many_that_failed_one_is_tried_for_as_many_calls_as_there_are() -> None:
+    """Else trials are most of the load after all were restarted (OneStore, invariant 4)."""
+    targets = failed(10)
+    one = targets.one_store
+    came, calls, now = [], 100, 20.0
+    while len(one.used) < 10:
+        calls, now = calls + 1, now + 1.0
+        for each in one.due(now, calls):
+            targets.tried(each, Trial.YES, now)
+            came.append((each, calls - 101))
+            assert one.due(now, calls) == [], "one at a time"
+    assert [each for each, _ in came] == [*range(10)], "which failed first is tried first"
+    assert [calls for _, calls in came] == [0, 9, 17, 24, 30, 35, 39, 42, 44, 45]
+    assert one.due_at(now) is None
+
+
+def test_one_that_stays_away_keeps_no_other_one_away() -> None:
+    """Nor does one that does not answer, which is asked apart (OneStore, invariant 4)."""
+    for kind in (Trial.FAILED, Trial.SILENT):
+        targets = failed(3)
+        one = targets.one_store
+        calls, now, tried = 100, 20.0, []
+        while len(tried) < 6:
+            calls, now = calls + 1, now + 4.0
+            for silent in (True, False):
+                for each in one.due(now, calls, silent=silent, most=1 if silent else None):
+                    tried.append(each)
+                    targets.tried(each, kind if each == 0 else Trial.FAILED, now)
+        assert set(tried[:3]) == set(tried[3:]) == {0, 1, 2}
+
+
+def test_a_look_that_found_too_few_calls_is_repeated_soon_then_seldom() -> None:
+    """A client that calls often is soon at all targets, a rare one is seldom woken (DESIGN §5)."""
+    targets = failed(3)
+    one = targets.one_store
+    assert one.due(20.0, 100) == [0]
+    targets.tried(0, Trial.YES, 20.0)
+    pauses, now = [], 20.0
+    for _ in range(6):
+        assert one.due(now, 101) == []
+        at = one.due_at(now)
+        assert at is not None
+        pauses.append(at - now)
+        now = at
+    assert pauses == [1.0, 1.0, 2.0, 4.0, 8.0, 10.0]
+
+
 def test_a_trial_that_was_lost_is_made_again() -> None:
     """An interrupt may end one: no end of it is told."""
     targets = granted(yes=False)

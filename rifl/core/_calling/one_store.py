@@ -42,6 +42,11 @@ class _Place:
         # How many calls there were at the last trial.
         self.calls = -1
 
+    @property
+    def failed(self) -> bool:
+        """Whether it is left out, over the store, as nothing could be had there."""
+        return self.ours and self.left_out and self.pause_s > 0
+
 
 class OneStore:
     """Which targets are over the store that granted the lease, and take its calls in turn.
@@ -56,6 +61,8 @@ class OneStore:
        and none is known to lead. Else ``turn`` is None.
     3. A target is tried once for each lease; after that only while calls are made, and after
        pauses: of 1 to 10 s if it failed, of 1 to 16 minutes if it is over another store.
+    4. Of those over the store that failed one is tried at a time, the next one after as many calls
+       as there are: after a restart of all of them, calls make more load than trials.
 
     Times are seconds of any monotonic clock. No I/O, no randomness; serialised by the shell,
     which may read ``used`` and take from ``turn`` at any time.
@@ -69,6 +76,8 @@ class OneStore:
         self._count = count
         self._places: dict[int, _Place] = {}
         self._place = 0.0
+        # When one that failed was tried last, and how many calls there were.
+        self._tried_at, self._calls = -math.inf, 0
 
     @property
     def known(self) -> list[int]:
@@ -118,24 +127,41 @@ class OneStore:
         ``calls``: how many there were so far. ``silent``: of those alone that did or did not
         answer at all.
         """
+        due = {
+            index: place
+            for index, place in self._places.items()
+            if now >= place.try_at and (not place.tried or calls != place.calls)
+        }
+        if not due:
+            return []
+        first = self._first_failed(due, calls)
         found = [
             index
-            for index, place in self._places.items()
-            if now >= place.try_at
-            and (not place.tried or calls != place.calls)
-            and silent in (None, place.silent)
+            for index, place in due.items()
+            if silent in (None, place.silent) and (index == first or not place.failed)
         ][:most]
         for index in found:
             place = self._places[index]
+            if place.failed:
+                self._tried_at, self._calls = now, calls
             place.tried, place.calls, place.try_at = True, calls, now + _LOST_S
         return found
+
+    def _first_failed(self, due: dict[int, _Place], calls: int) -> int | None:
+        """Return which one that failed is tried next: that has waited longest; None: none yet."""
+        failed = sum(place.failed for place in self._places.values())
+        # The count of calls may begin anew.
+        if 0 <= calls - self._calls < failed:
+            return None
+        waiting = [index for index, place in due.items() if place.failed]
+        return min(waiting, key=lambda index: due[index].try_at, default=None)
 
     def due_at(self, now: float) -> float | None:
         """Return when to look at ``due`` again, after a look at it now; None: when woken."""
         at = min((place.try_at for place in self._places.values()), default=math.inf)
         if at <= now:
-            # No call was made since the last trial.
-            return now + _LONGEST_PAUSE_S
+            # Too few calls were made since the last trial.
+            return now + min(max(now - self._tried_at, _PAUSE_S), _LONGEST_PAUSE_S)
         return None if at == math.inf else at
 
     def tried(self, index: int, trial: Trial, now: float) -> bool:
