@@ -22,7 +22,7 @@ _SHOWN_FROM = (4, 3)
 
 
 class SparkTask(NamedTuple):
-    """A task, as it is told; "" for what it is not told.
+    """A task, by what Spark tells it; "" for what it is not told.
 
     ``run``: of its query since it was started. ``session``: of a Connect server's client; there
     a write within ``foreachBatch`` is told neither query nor micro-batch. ``streaming``: whether

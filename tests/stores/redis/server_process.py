@@ -13,7 +13,6 @@ import asyncio
 import os
 import signal
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -23,6 +22,7 @@ import redis.asyncio
 
 import rifl
 import rifl.aio
+from tests.helpers.waiting import until
 
 METHODS = {"/s/Plain": "plain", "/s/Idempotent": "idempotent", "/s/Atomic": "atomic"}
 
@@ -40,8 +40,8 @@ def main(url: str, effects: str, kind: str, stops: str, port: str = "0") -> None
             stopped.add(request)
             # To this thread: else it may run on a little while another one takes it.
             signal.raise_signal(signal.SIGSTOP)
-            while b"beats" in request and store.overdue():
-                time.sleep(0.001)
+            if b"beats" in request:
+                until(lambda: not store.overdue(), "a beat is counted")
 
     store: Any = dedup._store
     settle = store._settlement.settle
