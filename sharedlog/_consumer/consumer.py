@@ -270,9 +270,9 @@ class Consumer:
 
     def _run(self) -> None:
         with self._member() as work:
-            tail: int | None = None
             while not self._stops():
-                tail = None if work.round(tail) else self._wait(work)
+                if not work.round():
+                    self._wait(work)
 
     def once(self) -> int:
         """Consume the messages that are there, and return how many this did; else as ``run``.
@@ -303,20 +303,19 @@ class Consumer:
             raise LogStopped("the log was closed")
         return self._closing.is_set()
 
-    def _wait(self, work: ShardWork) -> int | None:
-        """Wait for messages, or until other work is due; the log's tail, if that is known."""
+    def _wait(self, work: ShardWork) -> None:
+        """Wait for messages, or until other work is due."""
         timeout_s, through = min(work.idle_s(), _SLICE_S), work.through
         place = self._log._place
         if through < 0:
             self._closing.wait(timeout_s)
-            return None
+            return
         try:
-            return place.engine.wait(through, timeout_s)
+            place.engine.wait(through, timeout_s)
         except LogStopped:
             raise
         except LogUnavailable:
             self._closing.wait(_SLICE_S)
-            return None
 
     def _alone(self, act: Callable[[], _R]) -> _R:
         try:
