@@ -44,7 +44,7 @@ class Facts(NamedTuple):
         return self.head.tail + 1 if self.lowest is None else self.lowest.first
 
 
-class Seen(NamedTuple):
+class SeenHead(NamedTuple):
     """The newest that a process has seen of a log: as of ``revision``.
 
     ``as_of_s``: every append that returned before then is in it, by the monotonic clock.
@@ -80,7 +80,7 @@ class EtcdConnection:
         self._format = home.format
         self._remedy = told_remedy(home)
         self.keys = Keys(home.root)
-        self.seen = Seen()
+        self.seen = SeenHead()
         # It may be asked for within itself, by a signal's handler: what it guards is whole by then.
         self._lock = threading.RLock()
         self.cluster = Cluster(address, home.owner)
@@ -150,7 +150,7 @@ class EtcdConnection:
         with self._lock:
             seen = self.seen
             if revision >= seen.revision:
-                seen = Seen(revision, head.tail, head_revision, head.mark, seen.as_of_s)
+                seen = SeenHead(revision, head.tail, head_revision, head.mark, seen.as_of_s)
             self.seen = seen._replace(as_of_s=max(asked_s, seen.as_of_s))
 
     def close(self) -> None:
@@ -163,7 +163,7 @@ class EtcdConnection:
         return [get(keys.id), get(keys.head), get(keys.removed), lowest]
 
     def _judge(
-        self, revision: int, found: Sequence[pb.RangeResponse], before: Seen, asked_s: float
+        self, revision: int, found: Sequence[pb.RangeResponse], before: SeenHead, asked_s: float
     ) -> Facts:
         log_id, head, removed, lowest = (one.kvs[0] if one.kvs else None for one in found)
         if log_id is None or log_id.value != self._id:

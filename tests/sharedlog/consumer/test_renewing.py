@@ -1,6 +1,7 @@
 """A process says that it is there once for all its consumers of a log (DESIGN-LOG §14, T1)."""
 
 import secrets
+import threading
 import time
 from datetime import timedelta
 
@@ -155,10 +156,10 @@ def test_what_an_idle_process_asks_etcd(tmp_path, request, monkeypatch):
             return call(self, method, request, **how)
 
         def silent(revision, timeout_s):
-            end = time.monotonic() + timeout_s
+            end, never = time.monotonic() + timeout_s, threading.Event()
             consumer._membership._say()
             while (left_s := end - time.monotonic()) > 0:
-                time.sleep(left_s)
+                never.wait(left_s)
             return False
 
         monkeypatch.setattr(Client, "call", noted)

@@ -179,11 +179,11 @@ def deaf(tmp_path, request, monkeypatch):
         engine._watch.news = engine._log.seen.revision
 
         def wait(revision, timeout_s):
-            end = time.monotonic() + timeout_s
+            end, never = time.monotonic() + timeout_s, threading.Event()
             for each in meanwhile:
                 each()
             while (left_s := end - time.monotonic()) > 0:
-                time.sleep(left_s)
+                never.wait(left_s)
             return False
 
         monkeypatch.setattr(engine._watch, "wait", wait)
