@@ -17,7 +17,10 @@ from pyspark.sql import DataFrame, SparkSession
 import sharedlog.spark
 from benchmarks.nexmark.sides import parsed, written
 
-__all__ = ["main"]
+__all__ = ["RAW", "SOURCE_RAW", "main"]
+
+# A stream that has each row in a message of its own.
+RAW, SOURCE_RAW = "raw", "source log, a message a row"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -59,12 +62,14 @@ def _runs(spark: SparkSession, options: argparse.Namespace) -> dict[str, Callabl
     log = {"log": options.log, "stream": "bids", "valueFormat": "arrow"}
     sink = {**log, "stream": "q1"}
     rows = spark.read.parquet(str(options.parquet))
-    outputs = rows.select("auction", "bidder", "price", "date_time")
+    outputs = rows.select("auction", "bidder", "price", "extra", "date_time")
     ours = spark.read.format("sharedlog").options(**log).load()
     names = itertools.count()
+    raw = spark.read.format("sharedlog").options(log=options.log, stream=RAW).load()
     found: dict[str, Callable[[], None]] = {
         "source parquet": lambda: _take(rows),
         "source log": lambda: _take(ours),
+        SOURCE_RAW: lambda: _take(raw),
         "sink log": lambda: _into_log(outputs, sink),
         # Its rows are compared if it is run again.
         "sink log, named": lambda: _into_log(outputs, {**sink, "name": f"run-{next(names)}"}),

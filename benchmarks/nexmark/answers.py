@@ -28,7 +28,7 @@ CREATE TEMP VIEW sold AS
 
 ANSWERS = {
     # Currencies: prices in another one.
-    "q1": "SELECT auction, bidder, price * 908 // 1000, epoch_us(date_time) FROM bids",
+    "q1": "SELECT auction, bidder, price * 908 // 1000, extra, epoch_us(date_time) FROM bids",
     # Selection: bids on some auctions.
     "q2": "SELECT auction, price, epoch_us(date_time) FROM bids WHERE auction % 123 = 0",
     # Local items: who sells something of a category in some states.
@@ -43,7 +43,7 @@ SELECT category, sum(price)::BIGINT // count(*), count(*),
        (expires // 10_000_000 + 1) * 10_000_000 AS till
 FROM sold GROUP BY category, till
 """,
-    # Hot items: the auction with most bids in ten seconds, each two seconds; of several the newest.
+    # Hot items: the auction with most bids in ten seconds, each two seconds; of several, all.
     "q5": """
 WITH counted AS (
   SELECT auction, count(*) AS number,
@@ -51,7 +51,7 @@ WITH counted AS (
   FROM bids, range(5) AS slides(back) GROUP BY auction, till
 )
 SELECT auction, number, till FROM counted
-QUALIFY row_number() OVER (PARTITION BY till ORDER BY number DESC, auction DESC) = 1
+QUALIFY number = max(number) OVER (PARTITION BY till)
 """,
     # The average of a seller's last ten sales, whenever one closes.
     "q6": """
@@ -67,7 +67,7 @@ SELECT seller, auction, prices::BIGINT // number, expires FROM latest
     # The highest bids of ten seconds.
     "q7": """
 WITH timed AS (SELECT *, (epoch_us(date_time) // 10_000_000 + 1) * 10_000_000 AS till FROM bids)
-SELECT auction, bidder, price, epoch_us(date_time), till FROM timed
+SELECT auction, bidder, price, epoch_us(date_time), extra, till FROM timed
 QUALIFY price = max(price) OVER (PARTITION BY till)
 """,
     # New users: who came and sold something within the same ten seconds.

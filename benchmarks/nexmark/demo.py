@@ -36,6 +36,9 @@ __all__ = ["main"]
 
 # Events that are published at once, and that a micro-batch has about.
 _SLICE, _BATCH = 500, 5000
+# By how many events one may be later than another, as a stream gives it: in Kafka a message in one
+# partition waits for no other, and a reader has a part of a micro-batch.
+_LATE, _LATER = 1000, 10_000
 # Of a slice each stream has a message in the log: one commit has three.
 _MESSAGES = 3 * _BATCH // _SLICE
 # How far the driver has to get between two kills: micro-batches of all queries.
@@ -48,7 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.nexmark.demo", description=__doc__)
     parser.add_argument("--events", type=int, default=24_000)
-    parser.add_argument("--rate", type=int, default=1000, help="events a second of event time")
+    # So few that there are hundreds of windows.
+    parser.add_argument("--rate", type=int, default=10, help="events a second of event time")
     parser.add_argument("--queries", nargs="+", choices=OUTPUTS, default=list(OUTPUTS))
     parser.add_argument("--kills", type=int, default=4)
     parser.add_argument("--failing", type=int, default=10, help="of a hundred tasks")
@@ -138,8 +142,8 @@ class _Chain:
             *("--every", "200 milliseconds"),
             *("--failing", str(options.failing)),
             *("--longest", f"{events.longest_us} microseconds"),
-            # What a reader of Kafka has of a micro-batch is not all of it.
-            *("--later", "10 seconds"),
+            *("--late", f"{_LATE * 1000 // options.rate} milliseconds"),
+            *("--later", f"{_LATER * 1000 // options.rate} milliseconds"),
             log=folder / "driver.log",
         )
 

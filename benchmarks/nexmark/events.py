@@ -1,14 +1,17 @@
 """Events of NEXMark's auctions: people, what they sell, and bids, made of a seed.
 
 Each column of an event is drawn by its number: so any part of the events is the same, however they
-are cut into parts. Of 50 events one is a person, three are auctions, and 46 are bids, as in the
-generator of NEXMark; half of the bids are on the newest hundredth auction, and most sellers and
-bidders are a few hot ones. As there, an event has words that bring it to about so many bytes on
-average (eight a number, and its texts): 200 a person, 500 an auction, 100 a bid.
+are cut into parts. Proportions and shapes are those of NEXMark's generator, as Apache Beam and
+nexmark-flink have it, under its names: of 50 events one is a person, three are auctions, and 46
+are bids; half of the bids are on the newest hundredth auction, and most sellers and bidders are a
+few hot ones; ids lead, so that some bids are on auctions, and of people, that come later; times are
+whole milliseconds. ``extra`` brings an event to so many bytes on average, of which a bid's channel
+and url do not count: 200 a person, 500 an auction, 100 a bid.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import numpy
@@ -22,9 +25,12 @@ __all__ = ["CLOSING_HOURS", "Events"]
 # Of 50 events in a row, the first is a person, and so many are auctions.
 _ROUND, _AUCTIONS = 50, 3
 _FIRST_ID = 1000
-# An auction is open while about so many others begin; newest people and auctions are drawn from.
+# An auction is open while about so many others begin; newest people and auctions are drawn from,
+# and so many that come later.
 _IN_FLIGHT, _ACTIVE = 100, 1000
+_LEAD = 10
 _HOT = 100
+_CHANNELS_NUMBER = 10_000
 # Events behind the last one, an hour each: no watermark holds back what is before them. A chain
 # of queries needs one for each, and one more.
 CLOSING_HOURS = (1, 2, 3)
@@ -50,7 +56,7 @@ _FIRST = pyarrow.array(
 _LAST = pyarrow.array(
     ("Shultz", "Abrams", "Spencer", "White", "Bartels", "Walton", "Smith", "Jones", "Noris")
 )
-_CHANNELS = pyarrow.array(("Google", "Facebook", "Baidu", "Apple"))
+_HOT_CHANNELS = ("Google", "Facebook", "Baidu", "Apple")
 
 
 class Events(NamedTuple):
@@ -63,11 +69,11 @@ class Events(NamedTuple):
     @property
     def longest_us(self) -> int:
         """How long an auction is open at most."""
-        return 2 * _IN_FLIGHT * _ROUND * 1_000_000 // (_AUCTIONS * self.rate) + 1
+        return 1000 * (2 * _horizon_ms(self.rate) + 1)
 
     def time_us(self, numbers: numpy.ndarray) -> numpy.ndarray:
-        """Return when events are."""
-        return self.begin_us + numbers * 1_000_000 // self.rate
+        """Return when events are: in whole milliseconds, so that some are at one time."""
+        return self.begin_us + numbers * 1000 // self.rate * 1000
 
     def at_us(self, number: int) -> int:
         """Return when an event is."""
@@ -102,7 +108,7 @@ class Events(NamedTuple):
         nothing = pyarrow.array([""] * len(at))
         persons = (people, nothing, nothing, nothing, nothing, nothing, times, nothing)
         auctions = (sold, nothing, nothing, at, at, times, times + 1000, people, 0 * at, nothing)
-        bids = (sold, people, at, nothing, times + 1, nothing)
+        bids = (sold, people, at, nothing, nothing, times + 1000, nothing)
         return {
             "persons": _table("persons", persons),
             "auctions": _table("auctions", auctions),
@@ -110,17 +116,16 @@ class Events(NamedTuple):
         }
 
     def _persons(self, numbers: numpy.ndarray) -> pyarrow.Table:
-        first, last = self._of(_FIRST, numbers, 1), self._of(_LAST, numbers, 2)
-        cards = pyarrow.array(10**15 + self._below(9 * 10**15, numbers, 3)).cast(pyarrow.string())
-        names = pyarrow.compute.binary_join_element_wise(first, last, " ")
-        mail = pyarrow.array(["@example.com"]).take(pyarrow.array(0 * numbers))
+        names = _joined(" ", self._of(_FIRST, numbers, 1), self._of(_LAST, numbers, 2))
+        mail = _joined("@", self._of(_MAILBOXES, numbers, 7), self._of(_HOSTS, numbers, 8))
+        fours = (self._of(_FOUR_DIGITS, numbers, salt) for salt in (9, 10, 11, 12))
         return _table(
             "persons",
             (
                 _FIRST_ID + numbers // _ROUND,
                 names,
-                pyarrow.compute.binary_join_element_wise(first, last, mail, "."),
-                cards,
+                mail,
+                _joined(" ", *fours),
                 self._of(_CITIES, numbers, 4),
                 self._of(_STATES, numbers, 5),
                 self.time_us(numbers),
@@ -132,17 +137,15 @@ class Events(NamedTuple):
         times = self.time_us(numbers)
         newest = numbers // _ROUND
         hot = newest // _HOT * _HOT
-        seller = numpy.where(
-            self._below(4, numbers, 1) > 0, hot, self._newest(newest, _ACTIVE, numbers, 2)
-        )
+        seller = numpy.where(self._below(4, numbers, 1) > 0, hot, self._person(numbers, 2))
         price, more = self._price(numbers, 3), self._price(numbers, 4)
-        length = 1 + self._below(self.longest_us - 1, numbers, 5)
+        length = 1000 * (1 + self._below(2 * _horizon_ms(self.rate), numbers, 5))
         return _table(
             "auctions",
             (
                 _FIRST_ID + newest * _AUCTIONS + numbers % _ROUND - 1,
-                self._of(_NAMES, numbers, 6),
-                self._of(_NAMES, numbers, 7),
+                self._of(_ITEMS, numbers, 6),
+                self._of(_DESCRIPTIONS, numbers, 7),
                 price,
                 price + more,
                 times,
@@ -156,35 +159,43 @@ class Events(NamedTuple):
     def _bids(self, numbers: numpy.ndarray) -> pyarrow.Table:
         people = numbers // _ROUND
         newest = people * _AUCTIONS + _AUCTIONS - 1
+        least = numpy.maximum(newest - _IN_FLIGHT, 0)
         auction = numpy.where(
             self._below(2, numbers, 1) > 0,
             newest // _HOT * _HOT,
-            self._newest(newest, _IN_FLIGHT, numbers, 2),
+            least + self._below(newest - least + 1 + _LEAD, numbers, 2),
         )
+        # The second of a hundred, so that hot bidders are not hot sellers.
         bidder = numpy.where(
             self._below(4, numbers, 3) > 0,
-            numpy.minimum(people // _HOT * _HOT + 1, people),
-            self._newest(people, _ACTIVE, numbers, 4),
+            people // _HOT * _HOT + 1,
+            self._person(numbers, 4),
         )
+        # A hot channel, or one of all.
+        channel = numpy.where(
+            self._below(2, numbers, 6) > 0,
+            _CHANNELS_NUMBER + self._below(len(_HOT_CHANNELS), numbers, 8),
+            self._below(_CHANNELS_NUMBER, numbers, 9),
+        )
+        channels, urls = _channels()
         return _table(
             "bids",
             (
                 _FIRST_ID + auction,
                 _FIRST_ID + bidder,
                 self._price(numbers, 5),
-                self._of(_CHANNELS, numbers, 6),
+                channels.take(pyarrow.array(channel)),
+                urls.take(pyarrow.array(channel)),
                 self.time_us(numbers),
                 self._of(_EXTRA["bids"], numbers, 7),
             ),
         )
 
-    def _newest(
-        self, newest: numpy.ndarray, most: int, numbers: numpy.ndarray, salt: int
-    ) -> numpy.ndarray:
-        """Return one of the newest so many that there are."""
-        there = numpy.minimum(newest + 1, most)
-        drawn = self._draw(numbers, salt) % there.astype(numpy.uint64)
-        found: numpy.ndarray = newest - drawn.astype(numpy.int64)
+    def _person(self, numbers: numpy.ndarray, salt: int) -> numpy.ndarray:
+        """Return one of the newest people, or of those that come next."""
+        there = numbers // _ROUND + 1
+        active = numpy.minimum(there, _ACTIVE)
+        found: numpy.ndarray = there - active + self._below(active + _LEAD, numbers, salt)
         return found
 
     def _price(self, numbers: numpy.ndarray, salt: int) -> numpy.ndarray:
@@ -195,8 +206,9 @@ class Events(NamedTuple):
     def _of(self, words: pyarrow.Array, numbers: numpy.ndarray, salt: int) -> pyarrow.Array:
         return words.take(pyarrow.array(self._below(len(words), numbers, salt)))
 
-    def _below(self, end: int, numbers: numpy.ndarray, salt: int) -> numpy.ndarray:
-        drawn: numpy.ndarray = (self._draw(numbers, salt) % numpy.uint64(end)).astype(numpy.int64)
+    def _below(self, end: int | numpy.ndarray, numbers: numpy.ndarray, salt: int) -> numpy.ndarray:
+        ends = numpy.asarray(end).astype(numpy.uint64)
+        drawn: numpy.ndarray = (self._draw(numbers, salt) % ends).astype(numpy.int64)
         return drawn
 
     def _draw(self, numbers: numpy.ndarray, salt: int) -> numpy.ndarray:
@@ -223,16 +235,58 @@ def _table(name: str, columns: tuple[object, ...]) -> pyarrow.Table:
     )
 
 
-def _words(length: int, spread: int) -> pyarrow.Array:
-    """Return words of so many letters on average, and at most so many more or less."""
-    drawn = numpy.random.default_rng(length).integers(97, 123, (997, length + spread))
-    lengths = length - spread + numpy.arange(997) % (2 * spread + 1)
+def _horizon_ms(rate: int) -> int:
+    """Return about how long it takes until so many auctions began; one is open for twice that."""
+    return max(_IN_FLIGHT * _ROUND // _AUCTIONS * 1000 // rate, 1)
+
+
+def _joined(between: str, *parts: pyarrow.Array) -> pyarrow.Array:
+    return pyarrow.compute.binary_join_element_wise(*parts, between)
+
+
+def _words(least: int, most: int, salt: int = 0) -> pyarrow.Array:
+    """Return words of so many letters, each length as often."""
+    drawn = numpy.random.default_rng((least, most, salt)).integers(97, 123, (997, most))
+    lengths = least + numpy.arange(997) % (most - least + 1)
     letters = drawn.astype(numpy.uint8)
     return pyarrow.array(
         [bytes(row[:end]).decode() for row, end in zip(letters, lengths, strict=True)]
     )
 
 
-_NAMES = _words(30, 10)
-# What other columns leave of an event's bytes; a fifth more or less, as in NEXMark's generator.
-_EXTRA = {"persons": _words(123, 25), "auctions": _words(389, 78), "bids": _words(62, 12)}
+def _extra(size: int) -> pyarrow.Array:
+    """Return what brings an event by so many letters to its size, a fifth more or less."""
+    spread = round(0.2 * size)
+    return _words(size - spread, size + spread - 1)
+
+
+@functools.cache
+def _channels() -> tuple[pyarrow.Array, pyarrow.Array]:
+    """Return names and urls of all channels, the hot ones last."""
+    names = [f"channel-{each}" for each in range(_CHANNELS_NUMBER)] + list(_HOT_CHANNELS)
+    paths = [_words(3, 4, salt).to_pylist() for salt in (1, 2, 3)]
+    urls = []
+    for at in range(len(names)):
+        path = "/".join(each[at * 31 % 997] for each in paths)
+        url = f"https://www.nexmark.com/{path}/item.htm?query=1"
+        # Of ten channels one has none, and hot ones have none.
+        if at < _CHANNELS_NUMBER and at % 10:
+            url += f"&channel_id={_reversed(at)}"
+        urls.append(url)
+    return pyarrow.array(names), pyarrow.array(urls)
+
+
+def _reversed(number: int) -> int:
+    """Return the size of a number whose 32 bits are reversed."""
+    bits = int(f"{number:032b}"[::-1], 2)
+    return min(bits, 2**32 - bits)
+
+
+_MAILBOXES, _HOSTS = (
+    _words(3, 6),
+    pyarrow.array([f"{each}.com" for each in _words(3, 4).to_pylist()]),
+)
+_FOUR_DIGITS = pyarrow.array([f"{each:04d}" for each in range(10_000)])
+_ITEMS, _DESCRIPTIONS = _words(3, 19), _words(3, 99)
+# What an event has beside it, in bytes: of a person about 62, of an auction 110, of a bid 32.
+_EXTRA = {"persons": _extra(200 - 62), "auctions": _extra(500 - 110), "bids": _extra(100 - 32)}

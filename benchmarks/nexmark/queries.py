@@ -49,7 +49,7 @@ class Stage:
 
 def _q1(streams: Frames, _: Setting) -> DataFrame:
     return streams["bids"].selectExpr(
-        "auction", "bidder", "price * 908 div 1000 price", "date_time"
+        "auction", "bidder", "price * 908 div 1000 price", "extra", "date_time"
     )
 
 
@@ -102,8 +102,13 @@ def _counts(streams: Frames, setting: Setting) -> DataFrame:
 
 def _q5(streams: Frames, setting: Setting) -> DataFrame:
     timed = streams["counts"].withWatermark("till", setting.later)
-    found = timed.groupBy("till").agg(f.max(f.struct("number", "auction")).alias("hot"))
-    return found.selectExpr("hot.auction", "hot.number", "till date_time")
+    # All that have as many bids as the hottest one.
+    found = timed.groupBy("till").agg(
+        f.max("number").alias("number"),
+        f.collect_list(f.struct("number", "auction")).alias("counted"),
+    )
+    hot = found.selectExpr("number", "till", "explode(counted) each").where("each.number = number")
+    return hot.selectExpr("each.auction", "number", "till date_time")
 
 
 _LAST = 10
@@ -154,7 +159,7 @@ def _highest(streams: Frames, setting: Setting) -> DataFrame:
 
 def _q7(streams: Frames, setting: Setting) -> DataFrame:
     highest = streams["highest"].withWatermark("till", setting.later).alias("h")
-    bids = streams["bids"].select("auction", "bidder", "price", "date_time")
+    bids = streams["bids"].select("auction", "bidder", "price", "date_time", "extra")
     bids = bids.withWatermark("date_time", setting.late).alias("b")
     within = f"""
         h.price = b.price AND b.date_time < h.till
@@ -162,7 +167,8 @@ def _q7(streams: Frames, setting: Setting) -> DataFrame:
     """
     joined = highest.join(bids, f.expr(within))
     return joined.selectExpr(
-        "b.auction", "b.bidder", "b.price", "b.date_time bid_time", "h.till date_time"
+        *("b.auction", "b.bidder", "b.price", "b.date_time bid_time", "b.extra"),
+        "h.till date_time",
     )
 
 

@@ -30,18 +30,21 @@ SCHEMAS = {
             "id long, item_name text, description text, initial_bid long, reserve long, "
             "date_time time, expires time, seller long, category long, extra text"
         ),
-        "bids": ("auction long, bidder long, price long, channel text, date_time time, extra text"),
+        "bids": (
+            "auction long, bidder long, price long, channel text, url text, date_time time, "
+            "extra text"
+        ),
         "sold": "auction long, category long, seller long, price long, expires time",
         "counts": "auction long, number long, till time",
         "highest": "price long, till time",
         # An output's last column is the event time that a row stands for.
-        "q1": "auction long, bidder long, price long, date_time time",
+        "q1": "auction long, bidder long, price long, extra text, date_time time",
         "q2": "auction long, price long, date_time time",
         "q3": "name text, city text, state text, auction long, date_time time",
         "q4": "category long, price long, number long, date_time time",
         "q5": "auction long, number long, date_time time",
         "q6": "seller long, auction long, price long, date_time time",
-        "q7": "auction long, bidder long, price long, bid_time time, date_time time",
+        "q7": "auction long, bidder long, price long, bid_time time, extra text, date_time time",
         "q8": "id long, name text, auction long, date_time time",
     }.items()
 }
