@@ -281,6 +281,16 @@ EVENTS = {
         Event("timer_raised", "error", "exc_info",
               "A timer of the channel raised; the others go on.", "Report it.", "today"),
     ),
+    "rifl.spark": (
+        Event("calls_planned", "info",
+              "target method key session columns batch_rows rows_per_second dead_letter",
+              "What a write calls for each row; of a streaming query once in each process that "
+              "plans, and without a session: each micro-batch has its own."),
+        Event("query_listener_failed", "warning", "error left_out",
+              "A `QueryListener` could not look at the log, or at its files. Written at most "
+              "once in ten seconds; `left_out` more were not. The query goes on.",
+              "Correct what the error says.", "today"),
+    ),
 }
 LOOK = {
     "rifl.store.store_unreachable": "rifl doctor URL",

@@ -211,6 +211,15 @@ EVENTS = {
               "`sharedlog deadletters URL show POSITION`; correct the cause, then `retry`.",
               "today"),
     ),
+    "sharedlog.spark": (
+        Event("scan_planned", "info", "log stream name after through limit values tasks",
+              "A batch query reads the stream after an LSN, through another. A run of a streaming "
+              "query says so with its first micro-batch, Spark's progress with all. `limit`: of a "
+              "micro-batch."),
+        Event("write_planned", "info", "log stream name values key adopt compared",
+              "What a write appends, and to which stream; of a streaming query once in each "
+              "process that plans. `compared`: its rows are, if it is run again."),
+    ),
     "sharedlog.target": (
         Event("target_open", "warning", "streams hint",
               "Anyone who reaches this target can deliver to it.",

@@ -89,7 +89,8 @@ ARROWS: dict[str, set[str]] = {
     "sharedlog.tracing": {"sharedlog._core"},
     "sharedlog.testing": {"sharedlog._consumer", "sharedlog._core"},
     "sharedlog.spark": {
-        *("sharedlog._core", "sharedlog._engines", "sharedlog._log", "rifl.spark"),
+        *("sharedlog._core", "sharedlog._engines", "sharedlog._log", "sharedlog.v1"),
+        "rifl.spark",
     },
     "sharedlog._log": {
         *("sharedlog._core", "sharedlog._engines", "sharedlog._remote", "sharedlog.v1"),

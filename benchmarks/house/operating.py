@@ -20,6 +20,7 @@ from curp._core.witness_table import WitnessTable
 from curp.metrics import PrometheusGroupObserver, WitnessCollector
 from rifl.core._shared.reasons import REASONS
 from rifl.metrics import PrometheusObserver
+from rifl.spark import QueryListener
 from sharedlog.metrics import (
     PrometheusConsumerObserver,
     PrometheusLogObserver,
@@ -35,6 +36,7 @@ _OBSERVERS: dict[str, tuple[type, Callable[[CollectorRegistry], object]]] = {
     "Logs": (PrometheusLogObserver, PrometheusLogObserver),
     "Consumers": (PrometheusConsumerObserver, PrometheusConsumerObserver),
     "Players": (PrometheusPlayerObserver, PrometheusPlayerObserver),
+    "Queries of Spark": (QueryListener, lambda registry: QueryListener(registry=registry)),
 }
 # Of calls, by their reasons. A docstring says what happened, and in its last paragraph what to do.
 REFUSALS: list[type[RiflError]] = [
@@ -106,7 +108,7 @@ def _events() -> Iterator[str]:
         "it, else to the `logging` logger that the heading names. Alert on errors and critical",
         "events: the [runbook](runbook.md) has those that need an action, **now** or **today**.",
         "Above the debug level a call writes no event, unless something went wrong with it.",
-        "`rifl.spark` logs sentences.",
+        "`rifl.spark` and `sharedlog.spark` log sentences, too.",
         "",
         '"Shared stores" are Redis, PostgreSQL, and MariaDB or MySQL. `shard` and `substream` are',
         "partitions. What engines of logs write under `curp.log` for a group's log, they write",

@@ -3,8 +3,9 @@
 Naive ``foreachPartition`` with one blocking call a row, the same with calls pipelined by
 hand, the batch sink and the streaming sink; over the memory and the SQLite store. The
 service counts in memory. Then what a micro-batch costs beside a sink that does nothing,
-what a worker process holds, and what a session's keys cost the server. Figures are of
-this machine, now. ``--only`` takes one part of it: together they take minutes.
+what a worker process holds, what settings change where a handler waits, and what a session's
+keys cost the server. Figures are of this machine, now. ``--only`` takes one part of it: together
+they take minutes.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import pyarrow
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, WriterCommitMessage
 
@@ -29,12 +31,29 @@ import rifl.spark
 from examples.flights.cluster import environment, require_java
 from examples.flights.v1 import flights_pb2, flights_pb2_grpc
 from examples.server_process import ServerProcess
+from rifl.spark._options import WriteOptions
+from rifl.spark._sink import write_task
+from rifl.spark._write_plan import WritePlan
 
 _METHOD = "/flights.v1.Books/Post"
 _PIPELINED = 64
 # The slow ways get fewer rows: they only take longer. Those of the sinks are so many that
 # what Spark needs to begin a write does not count.
 _SHARES = {"blocking": 8, "pipelined": 4}
+# Of one task, into a handler that waits: what the server is started with, and the sink's options.
+_SLOW: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
+    "threads": ((), {}),
+    "threads, inFlight=4": ((), {"inFlight": "4"}),
+    "32 threads": (("--threads", "32"), {}),
+    "event loop": (("--aio",), {}),
+    "event loop, inFlight=4": (("--aio",), {"inFlight": "4"}),
+    "event loop, batch_concurrency=8": (("--aio", "--batch-concurrency", "8"), {}),
+    "event loop, batch_concurrency=64": (("--aio", "--batch-concurrency", "64"), {}),
+    "event loop, batch_concurrency=64, batchRows=64": (
+        ("--aio", "--batch-concurrency", "64"),
+        {"batchRows": "64"},
+    ),
+}
 
 
 def main() -> int:
@@ -45,7 +64,10 @@ def main() -> int:
     parser.add_argument("--keys", type=int, default=1_000_000, help="in one session; 0: skip")
     parser.add_argument("--keys-s", type=float, default=3600.0, help="end with fewer after that")
     parser.add_argument("--keys-store", choices=("memory", "sqlite"), help="one; else both")
-    parser.add_argument("--only", choices=("memory", "sqlite", "micro", "workers", "keys"))
+    parser.add_argument("--wait-ms", type=float, default=20.0, help="of a handler that waits")
+    parser.add_argument("--wait-s", type=float, default=20.0, help="of each setting, about")
+    parts = ("memory", "sqlite", "micro", "workers", "slow", "keys")
+    parser.add_argument("--only", choices=parts)
     options = parser.parse_args()
     require_java()
     with tempfile.TemporaryDirectory(prefix="rifl-bench-") as name:
@@ -63,6 +85,8 @@ def main() -> int:
                 results["micro_batch_ms"] = _micro_batches(spark, target, directory / "micro")
             if options.only in (None, "workers"):
                 results["worker_mib"] = _workers(spark, target, options.rows // 4)
+        if options.only in (None, "slow"):
+            results["slow"] = _slow(directory, options.wait_ms, options.wait_s)
         if options.keys and options.only in (None, "keys"):
             results["keys"] = {
                 store.partition(":")[0]: _keys(spark, options, store)
@@ -209,6 +233,28 @@ class _NothingWriter(DataSourceStreamWriter):
 
     def abort(self, messages: Any, batchId: int) -> None:  # noqa: N803 - Spark's name
         pass
+
+
+def _slow(directory: Path, wait_ms: float, seconds: float) -> dict[str, int]:
+    """Return rows a second of one task into a handler that waits, by setting; without Spark."""
+    found: dict[str, int] = {}
+    for at, (name, (server, given)) in enumerate(_SLOW.items()):
+        store = ("--store", f"sqlite:///{directory}/slow-{at}.db", "--wait-ms", str(wait_ms))
+        with ServerProcess("benchmarks.spark.slow", *store, *server) as books:
+            target = f"127.0.0.1:{books.start()}"
+            options = {"target": target, "method": _METHOD, "key": "number", **given}
+            rows, start = 200, 0
+            # The first finds how many rows there is time for.
+            for _ in range(2):
+                numbers = list(range(start, start + rows))
+                table = pyarrow.table({"number": numbers, "carrier": ["UA"] * rows})
+                plan = WritePlan.make(WriteOptions.read(options), table.schema, stream=False)
+                began = time.perf_counter()
+                write_task(plan, table.to_batches(), None, "0")
+                found[name] = round(rows / (time.perf_counter() - began))
+                rows, start = max(200, int(found[name] * seconds)), start + rows
+        print(f"{name}: {found[name]} rows a second", flush=True)
+    return found
 
 
 def _micro_batches(spark: SparkSession, target: str, directory: Path) -> dict[str, float]:

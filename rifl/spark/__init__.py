@@ -5,7 +5,8 @@
     rifl.spark.register(spark)
     (df.write.format("rifl")
        .option("target", "bank:50051").option("method", "/bank.v1.Bank/Deposit")
-       .option("key", "txn_id").mode("append").save())
+       .option("key", "txn_id").option("session", "deposits of 2026-11-20")
+       .mode("append").save())
 
 ``df.writeStream.format("rifl")`` takes the same options. ``write`` sends a frame and
 returns the rows that failed, ``dead_letters`` reads them back, ``call`` gives replies as
@@ -19,6 +20,7 @@ What Spark and users call:
 - ``_write``, ``_call``: ``write`` and ``call`` of a DataFrame
 - ``_dead_letters``: rows that failed for good: their columns, files, frames and settlement
 - ``_sessions``: a named session as users open and close it
+- ``_listening``, ``_query_metrics``: a listener of streaming queries, and its metrics
 - ``_errors``: the exceptions
 
 What a write is, decided on the driver:
@@ -28,7 +30,8 @@ What a write is, decided on the driver:
 - ``_descriptors``: the method's messages
 - ``_write_plan``: all of it, for the tasks; how a task joins its session
 - ``_session_names``: which session a row's key belongs to, and when sessions close (the rules)
-- ``_report``: what became of the rows, counted and told
+- ``_report``: what became of the rows, counted and told; ``_driver_log``: where, and what a plan
+  tells
 
 What a task does:
 
@@ -61,6 +64,7 @@ from rifl.spark._errors import (
 )
 
 if TYPE_CHECKING:
+    from rifl.spark._listening import QueryListener
     from rifl.spark._sessions import NamedSession, session
 
 __all__ = [
@@ -69,6 +73,7 @@ __all__ = [
     "IdentityError",
     "NamedSession",
     "PlanError",
+    "QueryListener",
     "RowError",
     "SparkError",
     "already_done",
@@ -140,12 +145,15 @@ def _extra() -> Iterator[None]:
 
 
 def __getattr__(name: str) -> Any:
-    # Workers, and the sinks and sources of a log, need no client.
-    if name not in ("NamedSession", "session"):
+    if name == "QueryListener":
+        with _extra():
+            from rifl.spark import _listening as module
+    elif name in ("NamedSession", "session"):
+        # Workers, and the sinks and sources of a log, need no client.
+        from rifl.spark import _sessions as module  # type: ignore[no-redef]
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from rifl.spark import _sessions
-
-    found = getattr(_sessions, name)
+    found = getattr(module, name)
     globals()[name] = found
     return found
 

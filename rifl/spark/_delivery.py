@@ -20,12 +20,16 @@ from rifl.spark._connections import MAX_MESSAGE_BYTES, WorkerChannel
 from rifl.spark._errors import DeliveryError, RowError
 from rifl.spark._freezing import freeze
 from rifl.spark._keys import KeyPlan
-from rifl.spark._options import WriteOptions
+from rifl.spark._options import MOST_CALLS, WriteOptions
 from rifl.spark._report import Counts, tell_progress
 from rifl.spark._requests import RequestPlan
 
-_FIRST_ROWS = 32
+_FIRST_ROWS = 8
 _GROWTH = 2
+# Batched calls in flight at first, by default.
+_FIRST_CALLS = 4
+# More calls in flight are kept if they bring so many rows a second more.
+_WORTH = 1.2
 # A call that timed out is sent again in so many parts.
 _PARTS = 16
 
@@ -77,6 +81,54 @@ class Pace:
         at = max(now, self._next_at)
         self._next_at = at + rows / self._rows_per_s
         return at - now
+
+
+class Flights:
+    """How many batched calls a task has in flight: twice as many while that makes it quicker.
+
+    Handlers that wait for something are quicker side by side; those that need the processor, or
+    one lock, are not. Of one call they run one after another, as ever. ``fixed``: the user's own
+    number.
+    """
+
+    def __init__(self, fixed: int | None = None) -> None:
+        self.most = fixed or _FIRST_CALLS
+        self._settled = fixed is not None
+        self._before = 0.0
+        self._left = self.most
+        self._began: float | None = None
+        self._rows = 0
+
+    def answered(self, rows: int, now: float, *, slow: bool) -> None:
+        """Note a call's answer; ``slow``: it took so long that calls do not grow any more."""
+        if self._settled:
+            return
+        self._left -= 1
+        if self._began is not None:
+            self._rows += rows
+        if self._left > 0:
+            return
+        if self._began is None:
+            # Those before were sent with fewer of them in flight.
+            self._begin(now)
+        elif slow:
+            self._judge(self._rows / max(now - self._began, 1e-9))
+            self._began = None
+        else:
+            self._begin(now)
+
+    def _begin(self, now: float) -> None:
+        self._began, self._left, self._rows = now, self.most, 0
+
+    def _judge(self, rate: float) -> None:
+        if rate < _WORTH * self._before:
+            self.most //= 2
+            self._settled = True
+        elif self.most >= MOST_CALLS:
+            self._settled = True
+        else:
+            self.most *= 2
+        self._before, self._left = rate, self.most
 
 
 def portion_end(sizes: Sequence[int], start: int, max_rows: int, max_bytes: int) -> int:
@@ -191,7 +243,7 @@ class _Part(NamedTuple):
 class RowDelivery:
     """Sends record batches and gives them back with each row's end, in order.
 
-    Holds at most ``in_flight`` batched calls and one slice of rows beyond those
+    Holds at most as many batched calls as ``Flights`` allows, and one slice of rows beyond those
     in flight; each call carries as many rows as ``Pace`` allows. One that timed out is
     sent again in smaller ones, down to a row alone, so that ``timeout`` is a row's. One
     thread. What was sent stays sent, whatever is raised.
@@ -219,6 +271,7 @@ class RowDelivery:
         self._again: collections.deque[_Part] = collections.deque()
         self._slices: collections.deque[_Slice] = collections.deque()
         self._pace = Pace(options.batch_rows, options.batch_time_s, options.rows_per_second)
+        self._flights = Flights(options.in_flight)
         self._waits = threading.Event()
         self._task = ""
         self._began_at = time.monotonic()
@@ -267,7 +320,7 @@ class RowDelivery:
         sizes = [len(requests[at]) + len(keys[at]) for at in ready]  # type: ignore[arg-type]
         start = 0
         while start < len(ready):
-            while len(self._under_way) >= self._options.in_flight or self._again:
+            while len(self._under_way) >= self._flights.most or self._again:
                 self._resend()
                 self._collect()
             end = portion_end(sizes, start, self._pace.rows, self._options.batch_bytes)
@@ -279,7 +332,7 @@ class RowDelivery:
 
     def _resend(self) -> None:
         """Send what timed out again, as far as there is room."""
-        while self._again and len(self._under_way) < self._options.in_flight:
+        while self._again and len(self._under_way) < self._flights.most:
             self._submit(self._again.popleft())
 
     def _submit(self, part: _Part) -> None:
@@ -320,6 +373,8 @@ class RowDelivery:
                 return
         else:
             self._pace.answered(len(results), seconds)
+            slow = seconds >= self._options.batch_time_s / 2
+            self._flights.answered(len(results), time.monotonic(), slow=slow)
         counts.latencies.add(seconds, len(results))
         counts.sent += len(results)
         ends, client_id = sent.slot.ends, self._client_id

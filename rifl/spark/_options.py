@@ -17,6 +17,8 @@ from rifl.spark._errors import PlanError
 from rifl.spark._session_names import batch_session
 
 _UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+# Batched calls of a task in flight, at most.
+MOST_CALLS = 16
 _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20}
 # Spark's own, which reach every sink.
 _SPARKS = {"checkpointlocation", "queryname"}
@@ -82,9 +84,9 @@ class WriteOptions:
     ``timeout_s`` bounds a row's call with all its retries, and each batched call that
     carries it; ``batch_rows`` and ``batch_bytes`` bound a batched call's size, which grows
     and shrinks so that one takes ``batch_time_s``. ``in_flight`` is how many of them a task
-    sends at once: together they bound what a worker holds beside Spark's own Arrow batch.
-    ``rows_per_second`` is each task's. ``checkpoint`` and ``query`` are of a query, as far as its
-    options say.
+    sends at once, None for as many as make it quicker: together they bound what a worker holds
+    beside Spark's own Arrow batch. ``rows_per_second`` is each task's. ``checkpoint`` and ``query``
+    are of a query, as far as its options say.
     """
 
     connection: ConnectionOptions
@@ -105,7 +107,7 @@ class WriteOptions:
     batch_rows: int = 500
     batch_bytes: int = 1 << 20
     batch_time_s: float = 1.0
-    in_flight: int = 4
+    in_flight: int | None = None
     rows_per_second: float | None = None
     timeout_s: float = 60.0
     progress_s: float = 10.0
@@ -115,10 +117,11 @@ class WriteOptions:
 
     def __post_init__(self) -> None:
         """Check numbers and names against each other; raises ``PlanError``."""
-        if min(self.batch_rows, self.batch_bytes, self.in_flight) < 1 or self.timeout_s <= 0:
+        calls = MOST_CALLS if self.in_flight is None else self.in_flight
+        if min(self.batch_rows, self.batch_bytes, calls) < 1 or self.timeout_s <= 0:
             raise PlanError("batchRows, batchBytes, inFlight and timeout must be positive")
-        if self.in_flight > 16:
-            raise PlanError("inFlight is at most 16")
+        if calls > MOST_CALLS:
+            raise PlanError(f"inFlight is at most {MOST_CALLS}")
         if self.descriptor_file and self.module:
             raise PlanError("descriptorFile and module: name one of them")
         if self.session is not None:
@@ -199,7 +202,7 @@ class WriteOptions:
             batch_rows=_size("batchrows", options, 500),
             batch_bytes=_size("batchbytes", options, 1 << 20),
             batch_time_s=_optional_seconds("batchtime", options) or 1.0,
-            in_flight=_size("inflight", options, 4),
+            in_flight=_size("inflight", options, 0) if "inflight" in options else None,
             rows_per_second=_rate("rowspersecond", options),
             timeout_s=_optional_seconds("timeout", options) or 60.0,
             progress_s=_optional_seconds("progress", options) or 10.0,

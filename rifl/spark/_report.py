@@ -8,9 +8,7 @@ node exporter collects (its textfile collector).
 from __future__ import annotations
 
 import json
-import logging
 import math
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -19,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from _rifl_ground.files import replacing
+from rifl.spark._driver_log import heard
 from rifl.spark._errors import PlanError
 
 # Bounds of neighbouring buckets differ by a twentieth: p99 is that exact.
 _BASE = 1.05
 _LEAST_S = 1e-5
-_log = logging.getLogger("rifl.spark")
 _HELP = {
     "rows": "Rows that committed writes were given.",
     "sent": "Rows that reached the service.",
@@ -150,6 +148,7 @@ def report(
     batch: int | None,
     lines: str | None,
     metrics: str | None,
+    query: str | None = None,
 ) -> None:
     """Tell of one committed write or micro-batch. Told again if Spark commits again.
 
@@ -158,9 +157,9 @@ def report(
     """
     told: dict[str, Any] = {"session": session, "method": method}
     if batch is not None:
-        told["batch"] = batch
+        told |= {"query": query, "batch": batch}
     told |= counts.summary()
-    _logger().info(
+    heard("rifl.spark").info(
         "rifl wrote %s",
         " ".join(f"{name}={_short(value)}" for name, value in told.items()),
     )
@@ -172,12 +171,12 @@ def report(
         if metrics is not None:
             _add(Path(metrics), method, counts)
     except (OSError, ValueError) as error:
-        _logger().warning("rifl could not write its report: %s", error)
+        heard("rifl.spark").warning("rifl could not write its report: %s", error)
 
 
 def tell_progress(method: str, task: str, counts: Counts, seconds: float) -> None:
     """Say in a task's own log how far it is: of a Python sink Spark shows nothing meanwhile."""
-    _logger().info(
+    heard("rifl.spark").info(
         "rifl writes to %s: task %s has sent %d rows in %.0f s (%.0f a second), executed=%d "
         "replayed=%d retries=%d",
         method,
@@ -193,7 +192,7 @@ def tell_progress(method: str, task: str, counts: Counts, seconds: float) -> Non
 
 def tell_aborted(method: str, session: str) -> None:
     """Say in the driver's log how to go on after a write that failed."""
-    _logger().warning(
+    heard("rifl.spark").warning(
         "rifl write to %s aborted; what was executed stays so. Written again with "
         'option("session", "%s") it would be finished, and nothing repeated',
         method,
@@ -203,17 +202,6 @@ def tell_aborted(method: str, session: str) -> None:
 
 def _short(value: Any) -> Any:
     return f"{value:.4g}" if isinstance(value, float) else value
-
-
-def _logger() -> logging.Logger:
-    # These processes are Spark's: no application configures logging there, and what
-    # they write to standard error is in the driver's log.
-    if not _log.handlers and not logging.getLogger().handlers:
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-        _log.addHandler(handler)
-    _log.setLevel(min(_log.level or logging.INFO, logging.INFO))
-    return _log
 
 
 def _add(path: Path, method: str, counts: Counts) -> None:

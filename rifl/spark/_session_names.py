@@ -93,6 +93,11 @@ class MicroBatch(NamedTuple):
         return cls(f"{series}/named", batch_id, gaps=True)
 
     @property
+    def query(self) -> str:
+        """The query's id, which ends the series."""
+        return self.series.rpartition("/")[2]
+
+    @property
     def session(self) -> str:
         """The session that this batch's rows belong to."""
         return f"{self.series}#{self.batch + 1}"

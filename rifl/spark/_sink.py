@@ -11,9 +11,11 @@ from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from _rifl_ground.log import get_logger
 from rifl.spark._arrow import arrow_schema, record_batches
 from rifl.spark._dead_letters import DeadLetterFile, drop_files, publish_files
 from rifl.spark._driver import process_driver
+from rifl.spark._driver_log import first_here, heard
 from rifl.spark._errors import IdentityError, PlanError, RowError, raise_error_of_all_rows
 from rifl.spark._freezing import freeze
 from rifl.spark._options import WriteOptions
@@ -22,6 +24,7 @@ from rifl.spark._session_names import MicroBatch
 from rifl.spark._tasks import named_micro_batch, this_attempt, this_micro_batch
 from rifl.spark._write_plan import WritePlan, require_last_run
 
+_log = get_logger("rifl.spark")
 # From PySpark 4.1 on; before, rows come one by one.
 _STREAM_ARROW: Any = getattr(datasource, "DataSourceStreamArrowWriter", None)
 _STREAM_WRITER: Any = _STREAM_ARROW or datasource.DataSourceStreamWriter
@@ -66,7 +69,9 @@ class RiflDataSource(DataSource):
         if overwrite:
             raise PlanError('rows are sent, nothing is overwritten: use mode("append")')
         options = WriteOptions.read(dict(self.options))
-        return ServiceBatchWriter(WritePlan.make(options, arrow_schema(schema), stream=False))
+        plan = WritePlan.make(options, arrow_schema(schema), stream=False)
+        tell_planned(plan, stream=False)
+        return ServiceBatchWriter(plan)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802 - Spark's name
         """Plan a micro-batch: once for its tasks, and again where it is committed."""
@@ -82,6 +87,7 @@ class RiflDataSource(DataSource):
         plan = None
         if not self._travelled:
             plan = WritePlan.make(options, arrow_schema(schema), stream=True)
+            tell_planned(plan, stream=True)
             freeze("plan")
         return ServiceStreamWriter(options, schema, plan)
 
@@ -141,6 +147,25 @@ class ServiceStreamWriter(_STREAM_WRITER):  # type: ignore[misc]
     def abort(self, messages: Any, batchId: int) -> None:  # noqa: N803 - Spark's name
         """Nothing is undone: what was sent stays sent, and known."""
         discard(self._options, messages)
+
+
+def tell_planned(plan: WritePlan, *, stream: bool) -> None:
+    """Say what a write does; of a stream once in each process that plans its micro-batches."""
+    options = plan.options
+    if stream and not first_here(options):
+        return
+    heard("rifl.spark")
+    _log.info(
+        "calls_planned",
+        target=options.connection.target,
+        method=options.method,
+        key=",".join(options.key),
+        session=plan.session,
+        columns=",".join(plan.schema.names),
+        batch_rows=options.batch_rows,
+        rows_per_second=options.rows_per_second,
+        dead_letter=options.dead_letter,
+    )
 
 
 def write_task(
@@ -204,7 +229,7 @@ def commit_batch(plan: WritePlan, results: Sequence[ServiceTaskResult]) -> None:
         _tell(options, name, None, results)
     else:
         # Within foreachBatch: its session is open until later micro-batches close it.
-        _tell(options, results[0].session, batch.batch, results)
+        _tell(options, results[0].session, batch, results)
 
 
 def commit_stream(
@@ -223,7 +248,7 @@ def commit_stream(
     if batch.place:
         driver.set_marks(batch.marks(batch.batch + 1))
     freeze("commit")
-    _tell(options, results[0].session, batch_id, results)
+    _tell(options, results[0].session, batch, results)
 
 
 def discard(options: WriteOptions, messages: Sequence[Any], session: str | None = None) -> None:
@@ -244,13 +269,17 @@ def _publish(options: WriteOptions, results: Sequence[ServiceTaskResult]) -> Non
 
 
 def _tell(
-    options: WriteOptions, session: str, batch: int | None, results: Sequence[ServiceTaskResult]
+    options: WriteOptions,
+    session: str,
+    batch: MicroBatch | None,
+    results: Sequence[ServiceTaskResult],
 ) -> None:
     report(
         Counts.total(result.counts for result in results),
         method=options.method,
         session=session,
-        batch=batch,
+        batch=None if batch is None else batch.batch,
+        query=None if batch is None else batch.query,
         lines=options.report,
         metrics=options.metrics,
     )

@@ -78,7 +78,7 @@ def write(
             tell_aborted(method, session)
             raise
         counts = Counts.total(Counts.from_json(text) for *_, text in told)
-        used, batch = (told[0][0], told[0][1]) if told else (session, None)
+        used, batch, query, _ = told[0] if told else (session, None, None, "")
         if used != session or (wanted.session is None and not counts.dead_lettered):
             driver.close_session(session)
     report(
@@ -86,6 +86,7 @@ def write(
         method=method,
         session=used,
         batch=batch,
+        query=query,
         lines=wanted.report,
         metrics=wanted.metrics,
     )
@@ -122,7 +123,8 @@ class _WriteTask:
             if dead is not None:
                 counts.dead_lettered += dead.num_rows
                 yield _of_schema(schema, dead.columns, dead.num_rows)
-        told = [session, None if batch is None else batch.batch, counts.to_json()]
+        which = (None, None) if batch is None else (batch.batch, batch.query)
+        told = [session, *which, counts.to_json()]
         last = pyarrow.array([json.dumps(told)])
         yield _of_schema(schema, [*([None] * (len(schema) - 1)), last], 1)
 

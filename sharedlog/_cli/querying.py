@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import Any
 
 from _rifl_ground.exits import CommandRefused, ExitCode
 from sharedlog._cli.operating import really
 from sharedlog._cli.shown import print_json, print_table, print_value
-from sharedlog._core.holds import all_holds
+from sharedlog._core.holds import Hold, all_holds
 from sharedlog._core.names import NameKind, owner_of
 from sharedlog._core.query.closing import abandon, forget
 from sharedlog._core.query.state import Query, all_queries
 from sharedlog._core.query.tasks import members
 from sharedlog._core.steps import Ends, Lsns, Rule
 from sharedlog._core.stream_schema import forget_schema
+from sharedlog._core.streams import stream_of
 from sharedlog._log.log import Log
 
 
@@ -51,31 +53,33 @@ def _listed(log: Log, arguments: argparse.Namespace) -> None:
     tasks: dict[str, int] = {}
     for member in log._run(members()):
         tasks[member.name] = tasks.get(member.name, 0) + 1
-    read: dict[str, int] = {}
+    held: dict[str, list[Hold]] = {}
     for hold in log._run(all_holds()):
         kind, name = owner_of(hold.name)
         if kind is NameKind.QUERY and not hold.dropped:
-            lsn, _ = hold.place
-            read[name] = min(read.get(name, lsn), lsn)
+            held.setdefault(name, []).append(hold)
     end = log._run(_end())
     objects = [
-        _object(found.get(name) or Query(name), tasks.get(name, 0), read.get(name), end)
-        for name in sorted(found.keys() | read.keys())
+        _object(found.get(name) or Query(name), tasks.get(name, 0), held.get(name, []), end)
+        for name in sorted(found.keys() | held.keys())
     ]
     if arguments.json:
         print_json(objects)
         return
     shown = (
         *("query", "state", "batch#", "run", "plan#", "rows#", "all rows#", "entries#", "undone#"),
-        *("lsn#", "tasks#", "read#", "lag#"),
+        *("lsn#", "tasks#", "read#", "lag#", "reads", "limit", "writes"),
     )
     rows = [tuple("" if each is None else str(each) for each in row.values()) for row in objects]
     print_table("", shown, rows)
 
 
-def _object(query: Query, tasks: int, read: int | None, end: int) -> dict[str, Any]:
+def _object(query: Query, tasks: int, held: Sequence[Hold], end: int) -> dict[str, Any]:
     """Return a query for programs; None if it has never written, or has no hold."""
     writes = query.plan > 0
+    read = min((hold.place[0] for hold in held), default=None)
+    streams = sorted({stream_of(hold.tag) for hold in held})
+    limits = sorted({hold.note for hold in held if hold.note})
     return {
         "name": query.name,
         "state": query.state.value if writes else None,
@@ -90,6 +94,9 @@ def _object(query: Query, tasks: int, read: int | None, end: int) -> dict[str, A
         "tasks": tasks,
         "read": read,
         "lag": None if read is None else max(0, end - read),
+        "reads": ",".join(streams) or None,
+        "limit": ",".join(limits) or None,
+        "writes": query.stream or None,
     }
 
 

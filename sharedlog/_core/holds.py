@@ -35,7 +35,7 @@ HOLDS = "holds"
 BEGINNING, END = "beginning", "end"
 _PREFIX = "hold/"
 # Version, dropped or not, LSN, time of renewal, retention; the position's text follows, or, where
-# nothing is done yet, "@" and the incarnation.
+# nothing is done yet, "@" and the incarnation. After a space comes the note, if there is one.
 _VALUE = struct.Struct(">B?QQQ")
 _VERSION = 1
 # Holds that one commit is about: etcd takes few keys.
@@ -50,7 +50,8 @@ class Hold(NamedTuple):
     ``lsn``: commits from there on are kept whole for it. ``position``: it has done everything
     through this; None: nothing yet. ``renewed_us``: when it was moved or renewed last; after
     ``retention_us`` without that it is overdue. ``dropped``: an operator dropped it, and it keeps
-    nothing. ``incarnation``: of the log that it was made in.
+    nothing. ``incarnation``: of the log that it was made in. ``note``: what its follower says of
+    itself; it does not travel over gRPC.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Hold(NamedTuple):
     retention_us: int
     dropped: bool = False
     incarnation: str = ""
+    note: str = ""
 
     @property
     def place(self) -> tuple[int, int]:
@@ -119,10 +121,12 @@ def take(
     retention_us: int,
     *,
     held: bool = False,
+    note: str = "",
 ) -> Rule[dict[str, Hold]]:
     """Return a name's hold of each tag, making those that are not there yet, unless it ``held``.
 
     ``starts``: where a new one begins: behind a position, at an LSN, ``BEGINNING`` or ``END``.
+    ``note``: of new ones.
     From the return on nothing behind them is trimmed. Raises ``TrimmedLog`` for a new hold
     below what is whole, and for one that was dropped, or was ``held`` and is not there;
     ``LogForked`` for a position of another log.
@@ -136,7 +140,8 @@ def take(
     taken: dict[str, Hold] = {}
     for piece in _pieces(list(starts)):
         mine = {tag: starts[tag] for tag in piece}
-        taken |= yield from _take(name, mine, incarnation, now_us, retention_us, held=held)
+        times = (now_us, retention_us)
+        taken |= yield from _take(name, mine, incarnation, *times, held=held, note=note)
     return taken
 
 
@@ -148,6 +153,7 @@ def _take(
     retention_us: int,
     *,
     held: bool,
+    note: str,
 ) -> Rule[dict[str, Hold]]:
     keys = tuple(hold_key(name, tag) for tag in starts)
     while True:
@@ -174,7 +180,7 @@ def _take(
                 if place is not None:
                     yield from verify(place)
                 times = (now_us, retention_us)
-                hold = Hold(name, tag, lsn, place, *times, incarnation=incarnation)
+                hold = Hold(name, tag, lsn, place, *times, incarnation=incarnation, note=note)
                 if held:
                     check_held(None, hold, trimmed)
                 made.append(_put(hold))
@@ -196,18 +202,22 @@ def _take(
 
 
 def move(
-    held: Mapping[str, Hold], places: Mapping[str, Position | None], now_us: int
+    held: Mapping[str, Hold],
+    places: Mapping[str, Position | None],
+    now_us: int,
+    *,
+    note: str | None = None,
 ) -> Rule[dict[str, Hold]]:
     """Move holds forward, or renew them, some in each step, and return all with the changes.
 
     ``held``: as the follower saw them last; ``places``: through where it is done with each, None
-    for one that stays where it is and is renewed. Run again after a lost reply it changes
-    nothing more. Raises ``HoldMoved`` for a place below the hold's, ``TrimmedLog`` for a hold
-    that was dropped.
+    for one that stays where it is and is renewed; ``note``: theirs from now on. Run again after a
+    lost reply it changes nothing more. Raises ``HoldMoved`` for a place below the hold's,
+    ``TrimmedLog`` for a hold that was dropped.
     """
     held = dict(held)
     for piece in _pieces(list(places)):
-        held |= yield from _move(held, {tag: places[tag] for tag in piece}, now_us)
+        held |= yield from _move(held, {tag: places[tag] for tag in piece}, now_us, note)
     return held
 
 
@@ -247,11 +257,16 @@ def move_named(
 
 
 def _move(
-    held: Mapping[str, Hold], places: Mapping[str, Position | None], now_us: int
+    held: Mapping[str, Hold],
+    places: Mapping[str, Position | None],
+    now_us: int,
+    note: str | None,
 ) -> Rule[dict[str, Hold]]:
     held = dict(held)
     while True:
         moved = {tag: _moved(held[tag], place, now_us) for tag, place in places.items()}
+        if note is not None:
+            moved = {tag: each._replace(note=note) for tag, each in moved.items()}
         try:
             yield Commit(
                 tuple(_as_it_is(held[tag]) for tag in moved),
@@ -358,7 +373,8 @@ def _as_it_is(hold: Hold) -> Condition:
 
 def _written(hold: Hold) -> bytes:
     fixed = _VALUE.pack(_VERSION, hold.dropped, hold.lsn, hold.renewed_us, hold.retention_us)
-    return fixed + str(hold.position or f"@{hold.incarnation}").encode()
+    said = str(hold.position or f"@{hold.incarnation}")
+    return fixed + (f"{said} {hold.note}" if hold.note else said).encode()
 
 
 def _read(key: str, value: bytes) -> Hold:
@@ -369,14 +385,14 @@ def _read(key: str, value: bytes) -> Hold:
         raise CorruptLog(f"what is kept of hold {name!r} on {tag} is not what was written")
     _, dropped, lsn, renewed_us, retention_us = _VALUE.unpack(value[: _VALUE.size])
     try:
-        text = value[_VALUE.size :].decode()
+        text, _, note = value[_VALUE.size :].decode().partition(" ")
         position = None if text.startswith("@") else Position.parse(text)
     except (UnicodeDecodeError, InvalidRequest) as error:
         raise CorruptLog(
             f"what is kept of hold {name!r} on {tag} is not what was written"
         ) from error
     incarnation = text[1:] if position is None else position.incarnation
-    return Hold(name, tag, lsn, position, renewed_us, retention_us, dropped, incarnation)
+    return Hold(name, tag, lsn, position, renewed_us, retention_us, dropped, incarnation, note)
 
 
 def _pieces(tags: Sequence[str]) -> list[Sequence[str]]:

@@ -7,7 +7,7 @@ they are trimmed.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from sharedlog._core.entry import Entry, EntryKind, read_row
@@ -18,6 +18,8 @@ from sharedlog._core.steps import Ends, Lsns, Read, Rows, Rule
 from sharedlog._core.streams import commits_tag, stream_of
 
 _COMMITS_AT_ONCE = 1000
+# A range is read whole: of an append that a step cut the next one reads all again.
+_PAGE = 5000
 
 
 class Range(NamedTuple):
@@ -89,7 +91,7 @@ class RangeReader:
     def __init__(self, of: Range, incarnation: str) -> None:
         """Nothing is asked of the log yet."""
         self._range = of
-        self._reader = Reader(of.tag, incarnation, of.behind or of.after + 1)
+        self._reader = Reader(of.tag, incarnation, of.behind or of.after + 1, page=_PAGE)
 
     def read(self, limit: int) -> Rule[list[Committed]]:
         """Return about so many of its messages; none: that was all of them.
@@ -98,17 +100,21 @@ class RangeReader:
         """
         while self._reader.through < self._range.through:
             found = yield from self._reader.read(limit)
-            messages = list(self._within(found.messages))
+            messages = self._within(found.messages)
             if messages or len(messages) < len(found.messages):
                 return messages
             if not found.messages:
                 break
         return []
 
-    def _within(self, messages: Sequence[Committed]) -> Iterator[Committed]:
-        for each in messages:
-            if self._range.after < each.position.lsn <= self._range.through:
-                yield each
+    def _within(self, messages: list[Committed]) -> list[Committed]:
+        """Return those of the range; they come in the order of their commits."""
+        after, through = self._range.after, self._range.through
+        if not messages:
+            return messages
+        if after < messages[0].position.lsn and messages[-1].position.lsn <= through:
+            return messages
+        return [each for each in messages if after < each.position.lsn <= through]
 
 
 def _bytes(stream: str, entry: Entry) -> Rule[int]:

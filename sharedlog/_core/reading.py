@@ -146,8 +146,9 @@ class Reader:
         *,
         ring: int = RING_ENTRIES,
         ring_bytes: int = RING_BYTES,
+        page: int = _MOST_ROWS,
     ) -> None:
-        """Nothing is read yet."""
+        """Nothing is read yet. ``page``: how many rows a step reads at most, or one append."""
         self._tag = tag
         self._substream = substream_number(tag)
         self._incarnation = incarnation
@@ -155,6 +156,7 @@ class Reader:
         # What is at or before it is not wanted; None once reading is past it.
         self._after = start if isinstance(start, Position) else None
         self._ring = PendingRing(ring, ring_bytes)
+        self._page = page
         # Through which LSN everything was read, once it is known where to begin.
         self._through: int | None = None
         # Where a read began that has not ended, and what it did not want.
@@ -211,7 +213,7 @@ class Reader:
         doubled = 1
         while len(messages) < limit:
             before = self.through
-            most = min(limit - len(messages), _MOST_ROWS) * doubled
+            most = min(limit - len(messages), self._page) * doubled
             found: Rows = yield Read(before, most, self._tag)
             messages += yield from self.feed(found.rows, found.through)
             if not found.rows:
@@ -300,18 +302,12 @@ class Reader:
 
     def _placed(self, entries: Sequence[Entry], lsn: int, checksum: int) -> list[Committed]:
         tag, incarnation, substream = self._tag, self._incarnation, self._substream
-        return [
-            Committed(
-                Position(lsn, ordinal, checksum, incarnation, substream),
-                tag,
-                entry.lsn,
-                entry.producer,
-                entry.seq,
-                entry.message,
-                entry.at_us,
-            )
-            for ordinal, entry in enumerate(entries)
-        ]
+        found: list[Committed] = []
+        for ordinal, entry in enumerate(entries):
+            place = _new(Position, (lsn, ordinal, checksum, incarnation, substream))
+            told = (entry.lsn, entry.producer, entry.seq, entry.message, entry.at_us, _DONE)
+            found.append(_new(Committed, (place, tag, *told)))
+        return found
 
 
 def check_whole(messages: Sequence[Committed]) -> Rule[None]:

@@ -19,17 +19,28 @@ whatever driver, has the same rows, and is committed once. See docs/reference/sp
 - ``_content``: what rows are told by; ``_differences``: how many of a job run again are others
 - ``_declaring``: columns that a program declares without Spark
 - ``_filters``: what a batch query has to read at all
+- ``_telling``: what planners tell in the driver's log; ``_listening``: a listener of queries
 - ``_opened``: the log, opened once in each process
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sharedlog.spark._options import SinkError, SourceError
 
-__all__ = ["SinkError", "SourceError", "appending", "declare_columns", "register"]
+if TYPE_CHECKING:
+    from sharedlog.spark._listening import LogQueryListener
+
+__all__ = [
+    "LogQueryListener",
+    "SinkError",
+    "SourceError",
+    "appending",
+    "declare_columns",
+    "register",
+]
 
 
 def register(spark: Any) -> None:
@@ -81,3 +92,20 @@ def declare_columns(log: Any, stream: str, schema: Any) -> Any:
     from sharedlog.spark._declaring import declare_columns as declare
 
     return declare(log, stream, schema)
+
+
+def __getattr__(name: str) -> Any:
+    if name != "LogQueryListener":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # Workers need none, and it needs PySpark.
+    try:
+        from sharedlog.spark import _listening
+    except ImportError as error:
+        text = f"sharedlog.spark needs the extra: pip install 'rifl-grpc[spark]' ({error})"
+        raise ImportError(text) from error
+    found = globals()[name] = _listening.LogQueryListener
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

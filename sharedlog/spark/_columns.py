@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
 
+import numpy
 import pyarrow
+from google.protobuf.message import DecodeError
 
 from rifl.spark._replies import ReplyPlan
+from sharedlog._core.envelope import VERSION
 from sharedlog._core.errors import SchemaChanged
 from sharedlog._core.message import Message
+from sharedlog._core.reading import Committed
+from sharedlog._core.sealing import Seals
 from sharedlog._core.stream_schema import StreamSchema, find_schema
+from sharedlog._core.streams import stream_of, substream_number
 from sharedlog._log.place import Place
 from sharedlog.spark._column_rows import ARROW
 from sharedlog.spark._message_types import class_of, from_file, from_module
 from sharedlog.spark._options import ValueOptions
+from sharedlog.v1 import sharedlog_pb2 as pb
 
 _TIME = pyarrow.timestamp("us", "UTC")
 SCHEMA = pyarrow.schema(
@@ -34,26 +42,82 @@ SCHEMA = pyarrow.schema(
 )
 
 
-def batch_of(messages: Sequence[Message]) -> pyarrow.RecordBatch:
-    """Return these messages as one batch; raises ``SealedMessage`` for one that is sealed."""
+_EPOCH = datetime(1970, 1, 1)
+_LEAST_US, _MOST_US = (
+    (each - _EPOCH) // timedelta(microseconds=1) for each in (datetime.min, datetime.max)
+)
+
+
+def messages_of(found: Iterable[Committed], seals: Seals | None) -> Iterator[Message]:
+    """Yield what was committed as messages of their streams."""
+    for each in found:
+        tag = each.tag
+        place = (each.position, stream_of(tag), substream_number(tag), each.at_us, each.state)
+        yield Message(each.envelope, *place, seals)
+
+
+def batch_of(found: Sequence[Committed], seals: Seals | None) -> pyarrow.RecordBatch:
+    """Return messages of one substream as a batch; raises ``SealedMessage`` for one that is sealed.
+
+    In one pass, without a ``Message`` for each: that has the same parts, at several times the cost.
+    """
+    keys: list[bytes | None] = []
+    values: list[bytes] = []
+    headers: list[list[tuple[str, bytes]]] = []
+    none: list[tuple[str, bytes]] = []
+    types: list[str] = []
+    schemas: list[str] = []
+    causes: list[str] = []
+    lsns: list[int] = []
+    ordinals: list[int] = []
+    positions: list[str] = []
+    appended: list[int] = []
+    happened: list[int] = []
+    commit, end = 0, ""
+    for each in found:
+        (lsn, ordinal, checksum, incarnation, substream), _, _, _, _, envelope, at_us, _ = each
+        content = _content_of(envelope)
+        if content is None:
+            (message,) = messages_of((each,), seals)
+            content = message._envelope
+        if lsn != commit:
+            commit, end = lsn, f"/{substream}-{checksum:08x}@{incarnation}"
+        keys.append(content.key if content.HasField("key") else None)
+        values.append(content.body)
+        said = content.headers
+        headers.append([(header.name, header.value) for header in said] if said else none)
+        types.append(content.content_type)
+        schemas.append(content.schema_name)
+        causes.append(content.causation_id)
+        lsns.append(lsn)
+        ordinals.append(ordinal)
+        positions.append(f"{lsn}.{ordinal}{end}")
+        appended.append(at_us)
+        happened.append(content.event_time_us)
+    numbers = numpy.full(len(found), substream_number(found[0].tag) if found else 0)
     columns = (
-        [each.key for each in messages],
-        [each.value for each in messages],
-        [list(each.headers.items()) for each in messages],
-        [each.content_type for each in messages],
-        [each.schema_name for each in messages],
-        [each.causation_id for each in messages],
-        [each.substream for each in messages],
-        [each.position.lsn for each in messages],
-        [each.position.ordinal for each in messages],
-        [str(each.position) for each in messages],
-        [each.append_time for each in messages],
-        [each.event_time for each in messages],
+        *(keys, values, headers, types, schemas, causes, numbers, lsns, ordinals, positions),
+        *(_times(appended), _times(happened)),
     )
     arrays = [
         pyarrow.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)
     ]
     return pyarrow.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def _content_of(data: bytes) -> pb.Envelope | None:
+    """Read an envelope; None: ``Message`` says what it is."""
+    try:
+        found = pb.Envelope.FromString(data)
+    except DecodeError:
+        return None
+    return found if found.version == VERSION else None
+
+
+def _times(microseconds: list[int]) -> numpy.ndarray:
+    """Return times, those that no calendar has as the nearest ones, as ``Message`` does."""
+    clipped = numpy.clip(numpy.array(microseconds, numpy.int64), _LEAST_US, _MOST_US)
+    return clipped.view("datetime64[us]")
 
 
 class RawColumns:
@@ -62,9 +126,11 @@ class RawColumns:
     def __init__(self, names: Sequence[str] = SCHEMA.names) -> None:
         self.schema = pyarrow.schema([SCHEMA.field(name) for name in names])
 
-    def batches(self, messages: Sequence[Message]) -> Iterator[pyarrow.RecordBatch]:
+    def batches(
+        self, found: Sequence[Committed], seals: Seals | None
+    ) -> Iterator[pyarrow.RecordBatch]:
         """Yield them as Arrow batches; raises ``SealedMessage``."""
-        yield batch_of(messages).select(self.schema.names)
+        yield batch_of(found, seals).select(self.schema.names)
 
 
 # So many are named, where columns differ.
@@ -104,9 +170,11 @@ class ArrowColumns:
     def __init__(self, of: StreamSchema) -> None:
         self.schema: pyarrow.Schema = pyarrow.ipc.read_schema(pyarrow.py_buffer(of.data))
 
-    def batches(self, messages: Sequence[Message]) -> Iterator[pyarrow.RecordBatch]:
+    def batches(
+        self, found: Sequence[Committed], seals: Seals | None
+    ) -> Iterator[pyarrow.RecordBatch]:
         """Yield them; raises ``SchemaChanged`` for a message that has other columns, or none."""
-        for each in messages:
+        for each in messages_of(found, seals):
             yield from self._read(each)
 
     def _read(self, message: Message) -> list[pyarrow.RecordBatch]:
@@ -139,13 +207,15 @@ class ProtobufColumns:
             raise SchemaChanged(f"{of.name} is one value: read it raw")
         self.schema = pyarrow.schema(list(self._plan.type))
 
-    def batches(self, messages: Sequence[Message]) -> Iterator[pyarrow.RecordBatch]:
+    def batches(
+        self, found: Sequence[Committed], seals: Seals | None
+    ) -> Iterator[pyarrow.RecordBatch]:
         """Yield them; raises ``SchemaChanged`` for a message of another type.
 
         What Spark has no room for is null.
         """
         rows = []
-        for each in messages:
+        for each in messages_of(found, seals):
             if each.schema_name != self._name:
                 raise SchemaChanged(
                     f"the message at {each.position} is {each.schema_name or each.content_type}, "

@@ -10,7 +10,6 @@ import numpy
 
 from sharedlog._core.catalog import find_stream
 from sharedlog._core.errors import LogError
-from sharedlog._core.message import Message
 from sharedlog._core.query.attempt import Sample
 from sharedlog._core.query.state import Query
 from sharedlog._core.ranges import Range, RangeReader
@@ -77,22 +76,10 @@ def _committed(
         while found := place.run(reader.read(_MESSAGES)):
             if time.monotonic() > until_s:
                 raise TimeoutError
-            messages = [
-                Message(
-                    each.envelope,
-                    each.position,
-                    options.stream,
-                    substream,
-                    each.at_us,
-                    each.state,
-                    place.seals,
-                )
-                for each in found
-            ]
             if columns is not None:
-                for batch in columns.batches(messages):
+                for batch in columns.batches(found, place.seals):
                     yield [row_hashes(batch.columns)]
             else:
-                batch = batch_of(messages)
+                batch = batch_of(found, place.seals)
                 # Of a row without an event time the message has the time of its append.
                 yield [message_hashes(batch), message_hashes(batch, times=False)]

@@ -17,25 +17,28 @@ class Offset(NamedTuple):
     """Through which LSN a query has read, and of which log that is.
 
     ``begun``: the position of a message behind which a query begins in the midst of a commit;
-    no offset but the first has one.
+    no offset but the first has one. ``stream``: what it reads, for who sees Spark's progress.
     """
 
     lsn: int
     incarnation: str
     begun: str = ""
+    stream: str = ""
 
     @classmethod
     def read(cls, said: Mapping[str, Any]) -> Offset:
         """Read what ``json`` gave, as a checkpoint kept it; raises ``SourceError``."""
-        lsn, incarnation, begun = said.get("lsn"), said.get("incarnation"), said.get("begun", "")
-        if type(lsn) is not int or not isinstance(incarnation, str) or not isinstance(begun, str):
+        lsn, incarnation = said.get("lsn"), said.get("incarnation")
+        begun, stream = said.get("begun", ""), said.get("stream", "")
+        texts = all(isinstance(each, str) for each in (incarnation, begun, stream))
+        if type(lsn) is not int or not texts:
             raise SourceError(f"the checkpoint's offset is not of this source: {said!r:.200}")
-        return cls(lsn, incarnation, begun)
+        return cls(lsn, str(incarnation), begun, stream)
 
     def json(self) -> dict[str, Any]:
         """Return it as Spark keeps it."""
-        said: dict[str, Any] = {"lsn": self.lsn, "incarnation": self.incarnation}
-        return said | ({"begun": self.begun} if self.begun else {})
+        said = self._asdict()
+        return {name: each for name, each in said.items() if each != ""}
 
 
 def behind_trimmed(lsn: int, error: TrimmedLog) -> TrimmedLog:

@@ -130,6 +130,13 @@ class SourceOptions:
     values: ValueOptions = RAW
     filters: bool = False
 
+    @property
+    def limit(self) -> str:
+        """How much a micro-batch has, as the user asked for it; empty: all that is there."""
+        if self.most_bytes is not None:
+            return f"maxBytesPerTrigger={self.most_bytes}"
+        return "" if self.most_rows is None else f"maxRowsPerTrigger={self.most_rows}"
+
     @classmethod
     def read(cls, given: Mapping[str, str]) -> SourceOptions:
         """Read a source's options; names in any case. Raises ``SourceError``."""

@@ -7,9 +7,7 @@ and what tasks tell; all else is in the log.
 from __future__ import annotations
 
 import itertools
-import logging
 import secrets
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +19,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from rifl.spark._arrow import arrow_schema, record_batches
+from rifl.spark._driver_log import heard
 from rifl.spark._errors import DONE
 from rifl.spark._freezing import freeze
 from rifl.spark._options import column_of
@@ -50,11 +49,11 @@ from sharedlog.spark._tasks import (
     now_us,
     stream_ticket,
 )
+from sharedlog.spark._telling import tell_write
 
 # From PySpark 4.1 on; before, rows come one by one.
 _STREAM_ARROW: Any = getattr(datasource, "DataSourceStreamArrowWriter", None)
 _STREAM_WRITER: Any = _STREAM_ARROW or datasource.DataSourceStreamWriter
-_log = logging.getLogger("sharedlog.spark")
 
 
 @dataclass(slots=True)
@@ -86,6 +85,7 @@ class Writing:
         # Whether the rows of a batch that is run again are compared with those that are committed.
         # Arrow rows of a query without a name are not: that costs time.
         self._compared = options.name is not None or (stream and options.values.format != "arrow")
+        tell_write(options, place.name, stream=stream, compared=self._compared)
 
     def write(self, batches: Iterable[pyarrow.RecordBatch], ticket: Ticket) -> LogCommitMessage:
         """Append one task's rows, pending."""
@@ -170,7 +170,9 @@ class LogBatchWriter(DataSourceArrowWriter):
             try:
                 self._writing.place().run(remove_write(plan.job or ""))
             except LogError as error:
-                _logger().warning("%s: what it appended is left to a sweeper: %s", plan.job, error)
+                heard("sharedlog.spark").warning(
+                    "%s: what it appended is left to a sweeper: %s", plan.job, error
+                )
 
 
 class LogStreamWriter(_STREAM_WRITER):  # type: ignore[misc]
@@ -220,10 +222,10 @@ def check_messages(messages: Sequence[Any]) -> list[TaskResult]:
 
 def commit(place: Place, options: SinkOptions, results: Sequence[TaskResult]) -> Closed:
     """Commit a batch, and tell; run again it finds that it did."""
-    ticket, batch = results[0].ticket, batch_of(results)
+    ticket, batch = results[0].ticket, batch_of(results)._replace(stream=options.stream)
     closed = until_known(place, lambda: close(ticket, batch))
     freeze("commit")
-    _logger().info(
+    heard("sharedlog.spark").info(
         "sharedlog %s: batch=%d stream=%s rows=%d entries=%d appends=%d bytes=%d undone=%d "
         "lsn=%d%s",
         *(ticket.name, ticket.batch, options.stream, batch.rows, batch.entries),
@@ -258,19 +260,8 @@ def check_again(
             f"this run has committed {both}, of batch {ticket.batch} as {query.name!r}, and these "
             f"{told.rows} are others, {lost}. Within foreachBatch each write has a name of its own"
         )
-    _logger().warning(
+    heard("sharedlog.spark").warning(
         "sharedlog %s: batch %d was committed with %s, and run again it has other ones (%d): "
         "the plan is not deterministic, or the checkpoint is a copy",
         *(query.name, ticket.batch, both, told.rows),
     )
-
-
-def _logger() -> logging.Logger:
-    # These processes are Spark's: no other code configures logging there, and what they write to
-    # standard error is in the driver's log.
-    if not _log.handlers and not logging.getLogger().handlers:
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-        _log.addHandler(handler)
-    _log.setLevel(min(_log.level or logging.INFO, logging.INFO))
-    return _log

@@ -24,7 +24,6 @@ from rifl.spark._freezing import freeze
 from sharedlog._core.catalog import find_stream, hold_retention_us
 from sharedlog._core.errors import LogForked, SchemaChanged, TrimmedLog
 from sharedlog._core.holds import Hold, move, take
-from sharedlog._core.message import Message
 from sharedlog._core.ranges import Range, RangeReader, last_offset
 from sharedlog._core.reading import place_at
 from sharedlog._core.steps import Rule
@@ -44,6 +43,7 @@ from sharedlog.spark._filters import Selection, wanted_by
 from sharedlog.spark._offsets import Offset, behind_trimmed, first_offset, ranges_of
 from sharedlog.spark._opened import place_of
 from sharedlog.spark._options import SourceError, SourceOptions
+from sharedlog.spark._telling import tell_scan
 
 try:
     from pyspark.sql.streaming import datasource as _limits
@@ -123,7 +123,8 @@ class Planner:
     def at(self, where: Any) -> Offset:
         """Return the offset behind which a place begins."""
         start = start_of(self.place, self.stream, where)
-        return self.run(lambda: first_offset(self.tags, self.place.incarnation, start))
+        found = self.run(lambda: first_offset(self.tags, self.place.incarnation, start))
+        return found._replace(stream=self.options.stream)
 
     def last(self, after: int, most: int | None, most_bytes: int | None = None) -> Offset:
         """Return the offset through which to read next."""
@@ -131,7 +132,7 @@ class Planner:
             lsn = self.run(lambda: last_offset(self.options.stream, after, most, most_bytes))
         except TrimmedLog as error:
             raise behind_trimmed(after, error) from error
-        return Offset(lsn, self.place.incarnation)
+        return Offset(lsn, self.place.incarnation, stream=self.options.stream)
 
     def ranges(self, start: Offset, end: Offset) -> list[InputPartition]:
         """Return the tasks' ranges; raises ``LogForked`` for offsets of another log."""
@@ -173,10 +174,13 @@ class BatchReader(DataSourceReader):
             since = planner.at(wanted.since)
             start = since if since.lsn > start.lsn else start
         planner.tags = [each for each in planner.tags if wanted.has(each, len(planner.tags))]
-        found = planner.ranges(start, end)
-        return [
-            each for each in found if not isinstance(each, LogRange) or wanted.reaches(each.range)
+        found = [
+            each
+            for each in planner.ranges(start, end)
+            if not isinstance(each, LogRange) or wanted.reaches(each.range)
         ]
+        tell_scan(self._options, planner.place.name, start, end, len(found))
+        return found
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Read a range, on an executor."""
@@ -212,6 +216,8 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
         # Through where Spark is done, if the holds are not there yet; when they were moved last.
         self._done: Offset | None = None
         self._moved_s = float("-inf")
+        # Whether the log of the driver has what this run reads; progress has each micro-batch.
+        self._told = False
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_options": self._options, "_schema": self._schema}
@@ -258,9 +264,13 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return what the tasks of a micro-batch read: the same for the same offsets."""
-        begin = Offset.read(start)
-        found = self._plan().ranges(begin, Offset.read(end))
+        begin, last = Offset.read(start), Offset.read(end)
+        planner = self._plan()
+        found = planner.ranges(begin, last)
         self._take(begin)
+        if not self._told:
+            self._told = True
+            tell_scan(self._options, planner.place.name, begin, last, len(found))
         return found
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -298,8 +308,12 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
         planner = self._plan()
         starts = dict.fromkeys(planner.tags, at.lsn + 1)
         times = (time.time_ns() // 1000, hold_retention_us(planner.stream))
-        incarnation = planner.place.incarnation
-        self._held = planner.run(lambda: take(name, starts, incarnation, *times))
+        incarnation, limit = planner.place.incarnation, self._options.limit
+        self._held = planner.run(lambda: take(name, starts, incarnation, *times, note=limit))
+        # Of a run that had another limit.
+        told = {tag: None for tag, hold in self._held.items() if hold.note != limit}
+        if told:
+            self._held = planner.run(lambda: move(self._held, told, times[0], note=limit))
 
     def _hold(self, at: Offset) -> None:
         """Have the log keep what is behind an offset, and from there on only."""
@@ -341,16 +355,7 @@ def read_range(
     if place.incarnation != partition.incarnation:
         raise LogForked(f"the query was planned for {partition.incarnation}: this is another log")
     reader = RangeReader(partition.range, partition.incarnation)
-    substream = substream_number(partition.range.tag)
-    stream, seals = options.stream, place.seals
     rows = columns(options, schema)
     while found := until_answered(place, lambda: reader.read(_ROWS)):
-        yield from rows.batches(
-            [
-                Message(
-                    each.envelope, each.position, stream, substream, each.at_us, each.state, seals
-                )
-                for each in found
-            ]
-        )
+        yield from rows.batches(found, place.seals)
     freeze("read")

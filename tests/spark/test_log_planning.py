@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ from typing import Any
 import pyarrow
 import pytest
 from pyspark.sql import datasource
+from pyspark.sql.types import StructType
 
 import sharedlog
+from sharedlog._core.holds import all_holds
 from sharedlog._core.query.attempt import batch_of
 from sharedlog._core.query.state import Ticket, draw_plan
 from sharedlog._core.streams import tag_of
@@ -23,10 +26,11 @@ from sharedlog.spark._messages import RawRows
 from sharedlog.spark._offsets import Offset
 from sharedlog.spark._opened import place_of
 from sharedlog.spark._options import SinkOptions, SourceError, SourceOptions
-from sharedlog.spark._sink import commit
-from sharedlog.spark._source import FilteredReader, StreamReader, read_range
+from sharedlog.spark._sink import Writing, commit
+from sharedlog.spark._source import BatchReader, FilteredReader, StreamReader, read_range
 from sharedlog.spark._tasks import TaskWriter
 from tests.helpers.waiting import until
+from tests.spark.starting import LIMITED
 
 _LIMITED = pytest.mark.skipif(
     _source._ReadMaxBytes is None, reason="nobody tells a source a limit before PySpark 4.2"
@@ -187,6 +191,60 @@ def test_a_commit_tells_its_counts_on_the_drivers_log(
     assert reader.reportLatestOffset()["lsn"] >= closed.query.lsn
     assert reader.latestOffset(begun)["lsn"] >= closed.query.lsn
     assert _numbers(url, reader, begun, reader.latestOffset(begun)) == [7] * 6
+
+
+def test_a_plan_tells_what_is_read_and_written_on_the_drivers_log(
+    log: sharedlog.Log, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One line for each scan and write: a Python source adds no text to ``explain`` (§16)."""
+    _publish(log, 0, 5)
+    caplog.set_level(logging.INFO, "sharedlog.spark")
+    end = 5
+    reader = _reader(url, name="revenue", **({"maxRowsPerTrigger": "3"} if LIMITED else {}))
+    first, last = reader.initialOffset(), Offset(3, log.incarnation).json()
+    reader.partitions(first, last)
+    reader.partitions(last, Offset(end, log.incarnation).json())
+    (said,) = _planned(caplog)
+    for told in ("scan_planned", "stream='orders'", "name='revenue'", "after=0", "through=3"):
+        assert told in said
+    assert f"limit={'maxRowsPerTrigger=3' if LIMITED else None!r}" in said
+    caplog.clear()
+    BatchReader(SourceOptions.read({"log": url, "stream": "orders"})).partitions()
+    (said,) = _planned(caplog)
+    assert "scan_planned" in said
+    assert f"through={end}" in said
+    caplog.clear()
+    given = {"log": url, "stream": "orders", "name": "q", "key": "word"}
+    schema = StructType().add("value", "string").add("word", "string")
+    for stream in (True, True, False, False):
+        Writing(SinkOptions.read(given), schema, stream=stream)
+    # Of a stream once, of each batch write.
+    assert len(_planned(caplog)) == 3
+    for told in ("write_planned", "stream='orders'", "name='q'", "key='word'", "compared=True"):
+        assert told in _planned(caplog)[0]
+
+
+def test_a_hold_says_how_much_its_query_takes_at_a_time(log: sharedlog.Log, url: str) -> None:
+    """Of the run that has it now, however it was made and moved (DESIGN-LOG §16)."""
+    _publish(log, 0, 5)
+    options = SourceOptions.read({"log": url, "stream": "orders", "name": "q"})
+
+    def run(**limit: int) -> set[str]:
+        reader = StreamReader(replace(options, **limit))
+        begun = reader.initialOffset()
+        reader.commit(reader.latestOffset(begun))
+        return {each.note for each in log._run(all_holds())}
+
+    assert run() == {""}
+    assert run(most_rows=7) == {"maxRowsPerTrigger=7"}
+    assert run(most_bytes=70) == {"maxBytesPerTrigger=70"}
+    _publish(log, 5, 9)
+    assert run(most_bytes=70) == {"maxBytesPerTrigger=70"}
+    assert run() == {""}
+
+
+def _planned(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each for each in caplog.messages if "_planned'" in each]
 
 
 def _size(results: list[Any]) -> int:

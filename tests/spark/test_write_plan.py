@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import logging
 import pickle
 import socket
 import threading
@@ -16,6 +17,7 @@ import grpc
 import pyarrow
 import pyarrow.parquet
 import pytest
+from pyspark.sql.types import StructType
 
 import rifl
 from _rifl_ground.refusals import Outcome
@@ -35,6 +37,7 @@ from rifl.spark._options import WriteOptions
 from rifl.spark._session_names import MicroBatch
 from rifl.spark._sessions import session
 from rifl.spark._sink import (
+    RiflDataSource,
     ServiceCommitMessage,
     ServiceTaskResult,
     check_messages,
@@ -60,6 +63,9 @@ class Bank(bank_pb2_grpc.BankServicer):
         self.pause_s = 0.0
         self.never = threading.Event()
         self.dedup: Any = None
+        # Handlers that run, and the most that ever did.
+        self.running = self.most = 0
+        self.lock = threading.Lock()
 
     def Deposit(self, request: Any, context: Any) -> Any:  # noqa: N802 - the proto names it
         """Count it; accounts named ``bad-…`` do not exist."""
@@ -69,7 +75,12 @@ class Bank(bank_pb2_grpc.BankServicer):
         if request.account in grpc.StatusCode.__members__:
             context.abort(grpc.StatusCode[request.account], "the handler says so")
         if self.pause_s:
+            with self.lock:
+                self.running += 1
+                self.most = max(self.most, self.running)
             self.never.wait(self.pause_s)  # a handler that takes its time
+            with self.lock:
+                self.running -= 1
         self.effects[request.reference] += 1
         return bank_pb2.Receipt(entry=self.effects.total(), balance_cents=request.cents)
 
@@ -271,6 +282,39 @@ def test_a_long_write_says_how_far_it_is(caplog: pytest.LogCaptureFixture) -> No
     told = [record.getMessage() for record in caplog.records if "writes to" in record.msg]
     assert all("task 3-17 has sent" in line for line in told)
     assert told
+
+
+def test_a_plan_says_on_the_drivers_log_what_a_write_does(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A Python sink adds no text to ``explain``; of a stream it is said once (DESIGN §8)."""
+    schema = StructType().add("reference", "string").add("cents", "long")
+    with _bank() as (_, target), caplog.at_level(logging.INFO, "rifl.spark"):
+        given = {"target": target, "method": _METHOD, "key": "reference", "module": _MODULE}
+        source = RiflDataSource({**given, "session": "of monday"})
+        source.writer(schema, overwrite=False)
+        source.writer(schema, overwrite=False)
+        for _ in range(2):
+            RiflDataSource(given).streamWriter(schema, overwrite=False)
+    planned = [each for each in caplog.messages if "calls_planned" in each]
+    assert len(planned) == 3
+    for told in (f"target={target!r}", f"method={_METHOD!r}", "key='reference'", "'of monday'"):
+        assert told in planned[0]
+    assert "session=None" in planned[2]
+
+
+def test_a_slow_handler_has_more_calls_in_flight_unless_their_number_is_given() -> None:
+    """Those of one call still run one after another, and each row once (DESIGN §8)."""
+    rows = _rows(range(240))
+    with _bank() as (bank, target):
+        bank.pause_s = 0.02
+        for fixed, session_name in (({"inFlight": "2"}, "few"), ({}, "many")):
+            bank.most = 0
+            given = {"batchTime": "100ms", "session": session_name, **fixed}
+            counts = _send(_planned(_options(target, **given), rows), rows).counts
+            assert counts.executed == 240
+            assert (bank.most > 4) is (not fixed), bank.most
+        assert set(bank.effects.values()) == {2}
 
 
 def test_sessions_that_servers_forget_unused_break_no_write() -> None:
@@ -606,7 +650,7 @@ def test_a_row_above_the_servers_message_limit_was_not_executed() -> None:
 
 def test_a_full_session_is_told_at_once() -> None:
     """No retry finds more room for keys, and the bound is named (DESIGN §4)."""
-    rows = _rows(range(9))
+    rows = _rows(range(8))
     with _bank(bounds=rifl.Bounds(max_keys=5)) as (bank, target):
         plan = _planned(_options(target, session="daily", timeout="1h"), rows)
         with pytest.raises(DeliveryError, match=r"WINDOW_EXCEEDED: .*max_keys") as caught:

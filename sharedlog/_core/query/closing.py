@@ -52,7 +52,7 @@ class BatchSummary(NamedTuple):
     ``decisions``: of each task that appended something, its producer, its highest seq and where
     it began, by tag. ``content``: the sum of what tells rows, so that no order matters.
     ``replayed``: they were told that the batch is committed, and have appended nothing.
-    ``entries``: how many they appended.
+    ``entries``: how many they appended, to which ``stream``.
     """
 
     decisions: tuple[ProducerDecision, ...] = ()
@@ -60,6 +60,7 @@ class BatchSummary(NamedTuple):
     content: int = 0
     replayed: bool = False
     entries: int = 0
+    stream: str = ""
 
 
 class Closed(NamedTuple):
@@ -123,6 +124,7 @@ def close(ticket: Ticket, batch: BatchSummary, *, at_once: int = OPERATIONS) -> 
             all_rows=found.all_rows + batch.rows,
             entries=found.entries + batch.entries,
             undone=found.undone + undone,
+            stream=batch.stream,
             lsn=0,
         )
         commit = Commit((Condition(key, value),), (Put(key, after.value()),))

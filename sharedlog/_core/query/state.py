@@ -60,7 +60,8 @@ class Query(NamedTuple):
     committed, -1 for none, by ``closed_by``, a plan; ``closed_run``: the run that committed it, or
     that wrote it twice since; ``lsn``: of its marker, 0 where it had no rows; ``rows``,
     ``content``: what it committed. ``deposed``: runs that others followed.
-    ``checkpoint``: where that says its batch is, "" where it did not say. Since the row was made:
+    ``checkpoint``: where that says its batch is, "" where it did not say. ``stream``: where the
+    rows of its last batch are. Since the row was made:
     ``batches``, ``all_rows`` and ``entries`` that it committed; ``undone``: attempts of tasks whose
     entries no marker named, about, as a crash on the way may leave some out.
     """
@@ -82,6 +83,7 @@ class Query(NamedTuple):
     entries: int = 0
     undone: int = 0
     closed_run: str = ""
+    stream: str = ""
     lsn: int = 0
 
     @property

@@ -333,13 +333,15 @@ def test_queries_are_listed_abandoned_and_forgotten(log, url, run, told):
     """What each committed last, what it has pending, and how far it has read (§16)."""
     log.stream("s", 1)
     log.publish("s", "x")
-    log._run(take(own_name(NameKind.QUERY, "q"), {"s/0": BEGINNING}, log.incarnation, 1, 1))
+    mine = (own_name(NameKind.QUERY, "q"), {"s/0": BEGINNING}, log.incarnation)
+    log._run(take(*mine, 1, 1, note="maxRowsPerTrigger=9"))
     ticket = Ticket("q", "id", "run", log._run(draw_plan()), 0)
     task = log._run(grant_task(log._run(join(ticket)), ticket, TOKEN))
     log._run(pend_task(task, 1, [NewMessage(envelopes.pack("y", None, None, 0), ("s/0",))], []))
     (one,) = told("queries", url)
     assert (one["name"], one["state"], one["batch"], one["tasks"]) == ("q", "open", None, 1)
     assert one["lag"] == 2 - one["read"]
+    assert (one["reads"], one["limit"], one["writes"]) == ("s", "maxRowsPerTrigger=9", None)
     assert "@query" not in run("queries", url)[1]
     assert run("queries", url, "--abandon", "q")[0] == ExitCode.USAGE
     (one,) = told("queries", url, "--abandon", "q", "--yes")
