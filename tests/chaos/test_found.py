@@ -189,7 +189,7 @@ FOUND = (
         20,
         _lost_answer_taken_for_a_changed_key,
     ),
-    Found("hasty retries", "replicas", 31, _retries_that_do_not_back_off, _asks_far_more),
+    Found("hasty retries", "replicas", 110, _retries_that_do_not_back_off, _asks_far_more),
     Found(
         "a session's first calls",
         "spark",
