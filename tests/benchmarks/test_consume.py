@@ -55,5 +55,5 @@ def test_taking_over_and_recovery_are_measured(tmp_path: Path) -> None:
         None,
         postgresql=False,
     )
-    assert len(report.figures) == 3
+    assert len(report.figures) == 4
     assert all(each["ratio"][0] > 0 for each in report.figures.values())

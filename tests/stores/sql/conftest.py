@@ -18,4 +18,4 @@ def shared_server(shared_postgres):
 @pytest.fixture
 def schema():
     """Return a name that no other test uses."""
-    return f"g{next(_NAMES)}"
+    return f"generic{next(_NAMES)}"
