@@ -16,8 +16,9 @@ from _rifl_ground.system import file_system
 from rifl._cli.command import main as rifl
 from sharedlog._cli.command import main as sharedlog
 from tests.helpers.waiting import DEADLINE_S
+from tests.stores.redis.replica import IDEMPOTENT, Replica, call
 
-__all__ = ["Looked", "beside", "files_of", "look", "look_at_log", "looked"]
+__all__ = ["Looked", "beside", "files_of", "goes_on", "look", "look_at_log", "looked"]
 
 
 class Looked(NamedTuple):
@@ -102,3 +103,21 @@ def files_of(folder: Path, *, same_process: bool = False) -> dict[str, tuple[byt
         for file in sorted(folder.iterdir())
         if not (same_process and file.name.endswith("-shm"))
     }
+
+
+def goes_on(url: str, capsys: Any, kept: Callable[[], object]) -> None:
+    """A replica's calls are answered before, during and after a look, which changes nothing."""
+    one = Replica(url)
+    client, seqs = one.client(), iter(range(1, 1_000_000))
+
+    def act() -> None:
+        seq = next(seqs)
+        one.finish(one.begin(call(client, seq, first=seq), IDEMPOTENT))
+
+    with beside(act):
+        found = look(url, capsys)
+    assert (found.code, found.found) == (ExitCode.DONE, [])
+    one.close()
+    before = kept()
+    assert look(url, capsys).found == []
+    assert kept() == before

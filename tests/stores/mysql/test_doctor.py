@@ -8,8 +8,8 @@ import pytest
 
 from _rifl_ground.exits import ExitCode
 from rifl._stores import StoreError, open_store
-from tests.helpers.doctoring import beside, look
-from tests.stores.redis.replica import IDEMPOTENT, Replica, call
+from tests.helpers.doctoring import goes_on, look
+from tests.stores.redis.replica import Replica
 
 
 @pytest.fixture
@@ -72,20 +72,7 @@ def test_a_store_that_is_not_there_yet_is_not_made(shared_mariadb, prefix, run, 
 def test_running_servers_go_on_and_nothing_is_written(shared_mariadb, prefix, run, capsys):
     """Calls are answered before, during and after; no transaction stays open (DESIGN §6)."""
     url = shared_mariadb.url(prefix=prefix)
-    one = Replica(url)
-    client, seqs = one.client(), iter(range(1, 1_000_000))
-
-    def act():
-        seq = next(seqs)
-        one.finish(one.begin(call(client, seq, first=seq), IDEMPOTENT))
-
-    with beside(act):
-        found = look(url, capsys)
-    assert (found.code, found.found) == (ExitCode.DONE, [])
-    one.close()
-    before = _kept(run, prefix)
-    assert look(url, capsys).found == []
-    assert _kept(run, prefix) == before
+    goes_on(url, capsys, lambda: _kept(run, prefix))
     assert run("SELECT COUNT(*) FROM information_schema.innodb_trx") == ((0,),)
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from _rifl_ground.exits import ExitCode
 from rifl._stores import StoreError, open_store
-from tests.helpers.doctoring import beside, look
+from tests.helpers.doctoring import goes_on, look
 from tests.stores.postgres.pgbouncer import PgBouncer
-from tests.stores.redis.replica import IDEMPOTENT, Replica, call
+from tests.stores.redis.replica import Replica
 
 
 def _kept(server, schema):
@@ -70,20 +70,7 @@ def test_a_store_that_is_not_there_yet_is_not_made(shared_server, schema, role, 
 def test_running_servers_go_on_and_nothing_is_written(shared_server, schema, capsys):
     """Calls are answered before, during and after; no transaction stays open (DESIGN §6)."""
     url = shared_server.url(schema=schema)
-    one = Replica(url)
-    client, seqs = one.client(), iter(range(1, 1_000_000))
-
-    def act():
-        seq = next(seqs)
-        one.finish(one.begin(call(client, seq, first=seq), IDEMPOTENT))
-
-    with beside(act):
-        found = look(url, capsys)
-    assert (found.code, found.found) == (ExitCode.DONE, [])
-    one.close()
-    before = _kept(shared_server, schema)
-    assert look(url, capsys).found == []
-    assert _kept(shared_server, schema) == before
+    goes_on(url, capsys, lambda: _kept(shared_server, schema))
     with shared_server.connect(autocommit=True) as connection:
         idle = "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'"
         assert connection.execute(idle).fetchone() == (0,)

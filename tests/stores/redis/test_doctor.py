@@ -6,9 +6,9 @@ import pytest
 
 from _rifl_ground.exits import ExitCode
 from rifl._stores import StoreError, open_store
-from tests.helpers.doctoring import beside, look
+from tests.helpers.doctoring import goes_on, look
 from tests.helpers.waiting import until
-from tests.stores.redis.replica import IDEMPOTENT, Replica, call
+from tests.stores.redis.replica import Replica
 from tests.stores.redis.servers import RedisServer, SentinelServer
 from tests.stores.redis.test_rights import user
 
@@ -58,20 +58,7 @@ def test_a_store_that_is_not_there_yet_is_not_made(server, capsys):
 def test_running_servers_go_on_and_nothing_is_written(server, capsys):
     """Calls are answered before, during and after (DESIGN §6)."""
     url = server.url(namespace="running")
-    one = Replica(url)
-    client, seqs = one.client(), iter(range(1, 1_000_000))
-
-    def act():
-        seq = next(seqs)
-        one.finish(one.begin(call(client, seq, first=seq), IDEMPOTENT))
-
-    with beside(act):
-        found = look(url, capsys)
-    assert (found.code, found.found) == (ExitCode.DONE, [])
-    one.close()
-    before = _kept(server)
-    assert look(url, capsys).found == []
-    assert _kept(server) == before
+    goes_on(url, capsys, lambda: _kept(server))
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ fcntl.full_syncs = 0
 fcntl.F_FULLFSYNC = _F_FULLFSYNC
 fcntl.fcntl = _fcntl_with_full_sync
 
-# What reads the platform of ours reads it once.
+# Our one module that asks for the platform does so when it is imported.
 _platform, sys.platform = sys.platform, "darwin"
 try:
     with suppress(ModuleNotFoundError):
