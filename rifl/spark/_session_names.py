@@ -53,6 +53,8 @@ _SERIES_CHARS = 180
 
 # Of a writer's bytes: its place, and its run.
 _HALF = 16
+# In the place of a query's id.
+_NAMED = "named"
 
 
 class MicroBatch(NamedTuple):
@@ -90,12 +92,13 @@ class MicroBatch(NamedTuple):
     @classmethod
     def named(cls, series: str, batch_id: int) -> MicroBatch:
         """Return one of a query that only its name identifies; no query has the id ``named``."""
-        return cls(f"{series}/named", batch_id, gaps=True)
+        return cls(f"{series}/{_NAMED}", batch_id, gaps=True)
 
     @property
-    def query(self) -> str:
-        """The query's id, which ends the series."""
-        return self.series.rpartition("/")[2]
+    def query(self) -> str | None:
+        """The query's id, which ends the series; None: Spark told none (``named``)."""
+        last = self.series.rpartition("/")[2]
+        return None if last == _NAMED else last
 
     @property
     def session(self) -> str:

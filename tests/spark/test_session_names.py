@@ -94,3 +94,9 @@ def test_a_writer_is_a_run_over_one_checkpoint() -> None:
     assert first._replace(batch=4).writer == first.writer
     assert len({each.followed(each.writer) for each in (first, restarted, moved)}) == 3
     assert first._replace(place="").writer == b""
+
+
+def test_a_micro_batch_knows_its_query_unless_only_a_name_tells_it() -> None:
+    """What a report says of it: Spark Connect tells no id within foreachBatch (DESIGN §8)."""
+    assert MicroBatch.of("an-id", "3", series="spark/write/p.S/M/a/name").query == "an-id"
+    assert MicroBatch.named("spark/write/p.S/M/a/name", 3).query is None
