@@ -41,10 +41,10 @@ CACHE := $(or $(XDG_CACHE_HOME),$(if $(HOME),$(HOME)/.cache,$(abspath $(VENV))))
 PROTOS := $(shell find proto -name '*.proto' | sort)
 EXAMPLE_PROTOS := $(shell find examples -name '*.proto' | sort)
 
-.PHONY: help package redis-server demo demo-picture demo-curp demo-log demo-deliver demo-payments demo-pipeline demo-nexmark demo-spark bench-scale bench-overload bench-spark bench-spark-keys bench-curp bench-log bench-deliver bench-consume bench-nexmark postgresql mariadb prometheus java browser kafka spark-kafka toxiproxy etcd proxies test test-browser test-libraries test-long test-pyspark test-pythons lint types generate check-generated bench chaos chaos-long chaos-coverage mutations chaos-faults chaos-faults-all model house reference docs spin debootstrap clean
+.PHONY: help package redis-server demo demo-picture demo-curp demo-log demo-deliver demo-payments demo-pipeline demo-nexmark demo-spark bench-scale bench-overload bench-spark bench-spark-keys bench-curp bench-log bench-deliver bench-consume bench-nexmark postgresql mariadb prometheus java browser kafka spark-kafka toxiproxy etcd proxies test test-browser test-faults test-libraries test-long test-pyspark test-pythons lint types generate check-generated bench chaos chaos-long chaos-coverage mutations chaos-faults chaos-faults-all model house reference docs spin debootstrap clean
 
 help:
-	@echo "make demo | demo-picture | demo-curp | demo-log | demo-deliver | demo-payments | demo-pipeline | demo-nexmark | demo-spark | toxiproxy | etcd | package | test | test-browser | test-libraries | test-long | test-pyspark | test-pythons | mutations | chaos | chaos-long | chaos-coverage | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-overload | bench-spark | bench-spark-keys | bench-curp | bench-log | bench-deliver | bench-consume | bench-nexmark | house | reference | docs | clean"
+	@echo "make demo | demo-picture | demo-curp | demo-log | demo-deliver | demo-payments | demo-pipeline | demo-nexmark | demo-spark | toxiproxy | etcd | package | test | test-browser | test-faults | test-libraries | test-long | test-pyspark | test-pythons | mutations | chaos | chaos-long | chaos-coverage | chaos-faults | chaos-faults-all | model | lint | types | generate | check-generated | bench | bench-scale | bench-overload | bench-spark | bench-spark-keys | bench-curp | bench-log | bench-deliver | bench-consume | bench-nexmark | house | reference | docs | clean"
 
 # Stages: each adds an extra of pyproject.toml to $(VENV). The sizes are those of $(VENV) with
 # that stage alone, Python's own included.
@@ -306,16 +306,26 @@ etcd: $(PYTHON)
 model: $(PYTHON) spin
 	@$(PYTHON) -m chaos.model $(MODEL_FLAGS)
 
+# $(1): what is chosen of the tests.
+define run_tests
+scratch="$$(mktemp -d '$(TEST_DIR)/rifl-test-XXXXXX')"; \
+trap '$(PYTHON) -m tests.helpers.leftovers "$$scratch"; rm -rf "$$scratch"' EXIT; \
+chmod 755 "$$scratch"; \
+$(PYTHON) -m compileall -q -j 0 _rifl_ground rifl curp sharedlog lease_server chaos benchmarks examples; \
+$(PYTHON) -m tests.helpers.rewritten tests; \
+TMPDIR="$$scratch" $(PYTHON) -m pytest $(1) -n $(TEST_WORKERS) --no-loadscope-reorder \
+  --durations 25 --durations-min 5 $(PYTEST_FLAGS)
+endef
+
 # Much of it waits for servers and processes: more workers than cores are not too many.
 TEST_WORKERS ?= 5
-test: $(call stage,dev) postgresql mariadb redis-server prometheus spin toxiproxy etcd java
-	@scratch="$$(mktemp -d '$(TEST_DIR)/rifl-test-XXXXXX')"; \
-	trap '$(PYTHON) -m tests.helpers.leftovers "$$scratch"; rm -rf "$$scratch"' EXIT; \
-	chmod 755 "$$scratch"; \
-	$(PYTHON) -m compileall -q -j 0 _rifl_ground rifl curp sharedlog lease_server chaos benchmarks examples; \
-	$(PYTHON) -m tests.helpers.rewritten tests; \
-	TMPDIR="$$scratch" $(PYTHON) -m pytest -n $(TEST_WORKERS) --no-loadscope-reorder \
-	  --durations 25 --durations-min 5 $(PYTEST_FLAGS)
+TESTED := postgresql mariadb redis-server prometheus spin toxiproxy etcd java
+test: $(call stage,dev) $(TESTED)
+	@$(call run_tests)
+
+# Servers and processes that are killed, stopped or cut off while calls run.
+test-faults: $(call stage,dev) $(TESTED)
+	@$(call run_tests,-m "faults and not long and not mutation")
 
 # What takes minutes each: a Spark driver killed again and again, storms over replicas.
 test-long: $(call stage,dev) postgresql redis-server etcd java browser

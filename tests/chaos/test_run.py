@@ -20,6 +20,8 @@ from chaos.run.scenario import KINDS, Expected, Scenario
 from chaos.run.scenario_files import BadScenario, read, read_all
 from chaos.run.strikes import draw
 
+pytestmark = pytest.mark.faults
+
 SCENARIO = """
 title = "A server that nobody can hear"
 topology = "server"

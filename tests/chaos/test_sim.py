@@ -28,7 +28,7 @@ from curp._replica.errors import Diverged
 
 ROOT = Path(__file__).parents[2]
 # Of each deployment here, and of a player's; `make chaos` runs thousands.
-RUNS, RUNS_OF_PLAYERS = 6, 1
+RUNS, RUNS_OF_PLAYERS = 2, 1
 
 
 def test_each_module_says_whether_it_is_an_oracle_a_model_or_a_driver() -> None:

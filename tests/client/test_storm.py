@@ -17,6 +17,8 @@ from rifl.core import Outcome, ResultTracker, Verdict, WindowExceeded
 from rifl.core._calling.retry import RetryPolicy
 from tests.client.protocol_server import ECHO, Arrival, ProtocolServer, label, refuse
 
+pytestmark = pytest.mark.faults
+
 CALLS = 800
 WINDOW = 64
 POLICY = RetryPolicy(initial_backoff_s=0.005)

@@ -13,6 +13,8 @@ import pytest
 import rifl
 from examples.replicated_bank.load import Load
 
+pytestmark = pytest.mark.faults
+
 ROOT = Path(__file__).parents[2]
 
 

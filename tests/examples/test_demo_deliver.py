@@ -11,6 +11,8 @@ import pytest
 from examples.delivered_orders import services
 from examples.delivered_orders.audit import audit
 
+pytestmark = pytest.mark.faults
+
 
 @pytest.mark.slow
 def test_each_order_is_delivered_once_and_in_order_while_processes_are_killed(tmp_path):

@@ -17,6 +17,8 @@ from examples.payments.callers import Callers
 from examples.payments.executor import SCHEMA
 from examples.payments.rules import BANK, Account, Payment, fee_of
 
+pytestmark = pytest.mark.faults
+
 # Enough for a kill of each kind to be waited for.
 PAYMENTS_OF_A_LONG_RUN = 1_200
 WRONG = ("overdrawn", "decided_twice", "views_wrong", "ledger_wrong", "told_wrong", "reports_stale")

@@ -14,7 +14,7 @@ from tests.faults.server import METHODS
 from tests.faults.test_kill_points import effects_in
 from tests.helpers.processes import Process, started
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.faults]
 
 _ROWS = 6
 # The handler of this row did its work when the process dies; rows before it ran whole.

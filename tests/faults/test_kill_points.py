@@ -15,7 +15,7 @@ from tests.helpers.processes import started
 from tests.helpers.raw import RawClient, Reply, read
 from tests.helpers.waiting import until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.faults]
 
 _POINTS = ("before", "effect", "record", "reply", "uncommitted")
 # The store's own database last: its lock, once taken, holds everyone's commits.

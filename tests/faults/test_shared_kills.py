@@ -12,7 +12,7 @@ from tests.faults.test_kill_points import effects_in
 from tests.helpers.processes import started
 from tests.helpers.raw import RawClient, read
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.faults]
 
 _CALLS = range(2, 8)
 

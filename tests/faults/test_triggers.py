@@ -34,6 +34,8 @@ from rifl.v1 import rifl_pb2
 from tests.helpers.servers import LoopThread, generic, serve
 from tests.helpers.waiting import DEADLINE_S, until
 
+pytestmark = pytest.mark.faults
+
 METHOD = "/test.Trigger/Do"
 FLAVORS = ["sync", "aio"]
 _PLACES = 4

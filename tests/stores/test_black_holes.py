@@ -19,6 +19,8 @@ from tests.helpers.raw import RawClient, Reply, read
 from tests.helpers.servers import generic, serve
 from tests.stores.redis.servers import RedisServer, SentinelServer, until
 
+pytestmark = pytest.mark.faults
+
 _NUMBERS = itertools.count()
 METHOD = "/p.S/Pay"
 _THREADS = 2

@@ -13,7 +13,7 @@ from chaos.group_processes import GroupProcesses
 from examples.replicated_bank.load import Load
 from tests.helpers.waiting import until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400), pytest.mark.faults]
 
 MODULE = "examples.replicated_bank"
 WAIT_S = 120.0

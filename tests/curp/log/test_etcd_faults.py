@@ -32,7 +32,7 @@ from tests.helpers.etcd_backups import restore
 from tests.helpers.processes import started
 from tests.helpers.waiting import until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.faults]
 
 _PATIENCE_S = 60.0
 _WRITER = "tests.curp.log.writer"

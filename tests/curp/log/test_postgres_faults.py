@@ -28,6 +28,8 @@ from tests.stores.postgres.pgbouncer import PgBouncer
 from tests.stores.postgres.servers import DroppingProxy
 from tests.stores.postgres.test_standby import Pair
 
+pytestmark = pytest.mark.faults
+
 
 @pytest.fixture
 def damage(shared_postgres, group):

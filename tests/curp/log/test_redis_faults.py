@@ -30,6 +30,8 @@ from tests.helpers.waiting import until
 from tests.stores.redis.servers import Backup, RedisServer
 from tests.stores.redis.test_failover import Watched
 
+pytestmark = pytest.mark.faults
+
 
 @pytest.fixture
 def opened():

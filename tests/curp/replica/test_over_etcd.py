@@ -18,7 +18,7 @@ from tests.curp.logs import opened_new
 from tests.curp.replica.operated import DEADLINE_S, operated
 from tests.helpers.waiting import until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.faults]
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from tests.helpers.etcd_backups import restore
 from tests.helpers.waiting import until
 from tests.sharedlog.logs import message, producer, texts
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.faults]
 
 _PATIENCE_S = 60.0
 

@@ -10,6 +10,8 @@ from tests.helpers.forked import Forked
 from tests.helpers.waiting import until
 from tests.sharedlog.places import SHARED, url_of
 
+pytestmark = pytest.mark.faults
+
 
 def _written(out, wanted):
     return len(out.read_text().splitlines()) >= wanted

@@ -10,6 +10,8 @@ from sharedlog._cli import ExitCode, main
 from tests.helpers.processes import started
 from tests.sharedlog.outbox.conftest import SqliteDatabase
 
+pytestmark = pytest.mark.faults
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("point", "appended"), [("before", []), ("after", ["a", "b"])])

@@ -17,6 +17,8 @@ from tests.helpers.ports import free_port
 from tests.sharedlog.player.dying_target import KILLS, ran
 from tests.sharedlog.player.target_process import METHOD, effects, noted, prepare
 
+pytestmark = pytest.mark.faults
+
 
 class Processes:
     """Those of one test."""

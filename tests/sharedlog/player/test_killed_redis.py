@@ -10,6 +10,8 @@ from tests.helpers.servers import generic, serve
 from tests.sharedlog.player.conftest import declared
 from tests.sharedlog.player.test_player import publish
 
+pytestmark = pytest.mark.faults
+
 METHOD = "/shop.v1.Inventory/Reserve"
 SHOWN = "a secret of the player's"
 

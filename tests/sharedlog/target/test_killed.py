@@ -14,6 +14,8 @@ from tests.helpers.processes import Process
 from tests.sharedlog.target.player import A, Player, player, row, told
 from tests.sharedlog.target.shop import ATOMIC, IDEMPOTENT, PLAIN
 
+pytestmark = pytest.mark.faults
+
 MODULE = "tests.sharedlog.target.process"
 
 

@@ -13,6 +13,8 @@ from tests.helpers.waiting import until
 from tests.stores.redis import test_processes as shared
 from tests.stores.suspended import check_settling
 
+pytestmark = pytest.mark.faults
+
 
 @pytest.fixture(scope="module")
 def clusters(shared_server):

@@ -11,7 +11,7 @@ from tests.helpers.waiting import until
 from tests.stores.redis.replica import FIRST, IDEMPOTENT, OTHER, Replica, call
 from tests.stores.redis.servers import RedisServer, SentinelServer
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.faults]
 
 
 class Watched:

@@ -21,6 +21,8 @@ from tests.helpers.forked import Forked
 from tests.helpers.waiting import until
 from tests.stores.suspended import check_settling
 
+pytestmark = pytest.mark.faults
+
 SERVER = "tests.stores.redis.server_process"
 # More than the replicas take to see that one is gone; what it is too short for hops on.
 HOP_S = 1.5
