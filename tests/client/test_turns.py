@@ -39,9 +39,10 @@ def answer(arrival: Arrival, context: grpc.ServicerContext) -> bytes:
 
 @pytest.fixture
 def servers() -> Iterator[list[ProtocolServer]]:
-    """Three over one store."""
+    """Three over one store; a slow test meets no renewal for the time's sake."""
     with ExitStack() as stack:
-        yield [stack.enter_context(ProtocolServer(answer, store=STORE)) for _ in range(3)]
+        made = [ProtocolServer(answer, store=STORE, term_s=3600.0) for _ in range(3)]
+        yield [stack.enter_context(each) for each in made]
 
 
 def targets(servers: list[ProtocolServer]) -> list[str]:
