@@ -68,10 +68,22 @@ def test_what_alerts_count_is_there_from_the_start() -> None:
             call(b"x", metadata=[("rifl-bin", b"\xff")], timeout=10)
         assert outcomes("executed", "") == 2
         assert registry.get_sample_value("rifl_server_serving") == 1
-        # This store keeps none.
-        assert registry.get_sample_value("rifl_store_unknown_calls") is None
     assert outcomes("not-executed", "BAD_HEADER") == 1
     assert registry.get_sample_value("rifl_server_serving") is None
+
+
+def test_a_refusal_of_the_first_moment_shows() -> None:
+    """Also one that was told before the observer was attached (DESIGN §9)."""
+
+    class Drains(PrometheusObserver):
+        def attached(self, statistics: Any) -> None:
+            # As a store does that fails in the background.
+            statistics.__self__.drain()
+            super().attached(statistics)
+
+    registry = CollectorRegistry()
+    with rifl.Deduplicator("memory:", observer=Drains(registry)):
+        assert registry.get_sample_value("rifl_server_serving") == 0
 
 
 def test_a_retry_shows_on_both_sides(tmp_path: Path) -> None:

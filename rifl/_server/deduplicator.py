@@ -17,7 +17,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 
 from _rifl_ground.audit import acting
 from _rifl_ground.log import get_logger
-from _rifl_ground.owned_lock import OwnedLock
+from _rifl_ground.owned_lock import OneByOne, OwnedLock
 from _rifl_ground.threads import in_thread
 from lease_server import SessionsFrom, StorageUnavailable, open_authority
 from lease_server._authority import TERM_S
@@ -158,6 +158,9 @@ class Deduplicator:
         self._peer_property = peer_property
         self._observer = Observers.of(observer, _observer_failed)
         self._health = HealthStatus()
+        # Why new calls are refused, and whom that is told, one at a time.
+        self._refusal: RiflError | None = None
+        self._refusals: OneByOne[None] = OneByOne()
         self._store = open_store(url, lock_timeout_s=lock_timeout_s, codec=codec)
         bounds = self._bounds = bounds.on_disk(self._store.free_bytes)
         key_bounds = bounds.of_keys(key_retention_s)
@@ -210,6 +213,9 @@ class Deduplicator:
         belongs_here(self, "Deduplicator")
         if self._observer is not None:
             self._observer.attached(self.statistics)
+            if self._refusal is not None:
+                # It may have been told before.
+                self._refusals.post(None, self._tell_observer)
 
     def interceptor(self) -> grpc.ServerInterceptor:
         """Return the interceptor for ``grpc.server``."""
@@ -463,7 +469,12 @@ class Deduplicator:
             _log.warning("refusing_new_calls", reason=refusal.reason, error=str(refusal))
         self._health.set(refusal is None)
         if self._observer is not None:
-            self._observer.serving(refusal)
+            self._refusal = refusal
+            self._refusals.post(None, self._tell_observer)
+
+    def _tell_observer(self, _: None) -> None:
+        # In turn: the last to be told is what holds.
+        self._observer.serving(self._refusal)  # type: ignore[union-attr]
 
 
 def _observer_failed(method: str, error: Exception) -> None:
