@@ -14,6 +14,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from _rifl_ground.log import get_logger
 from _rifl_ground.seldom import SeldomLog
 from rifl.spark._query_metrics import QueryMetrics
+from rifl.spark._report import append_line
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -103,8 +104,7 @@ class QueryListener(StreamingQueryListener):
 
     def _record(self, told: dict[str, Any]) -> None:
         if self._records is not None:
-            with self._records.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(told) + "\n")
+            append_line(self._records, told)
 
     def _guarded(self, tell: Callable[[], None]) -> None:
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -166,12 +167,25 @@ def report(
     try:
         if lines is not None:
             told["at_unix_s"] = time.time()
-            with Path(lines).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(told) + "\n")
+            append_line(Path(lines), told)
         if metrics is not None:
             _add(Path(metrics), method, counts)
     except (OSError, ValueError) as error:
         heard("rifl.spark").warning("rifl could not write its report: %s", error)
+
+
+def append_line(path: Path, told: dict[str, Any]) -> None:
+    """Append a line of JSON, or nothing if there is no room for it; raises ``OSError``."""
+    left = memoryview((json.dumps(told) + "\n").encode())
+    with path.open("ab", buffering=0) as file:
+        begins = file.seek(0, os.SEEK_END)
+        try:
+            while left:
+                left = left[file.write(left) :]
+        except OSError:
+            # Half a line would spoil the next one, too.
+            file.truncate(begins)
+            raise
 
 
 def tell_progress(method: str, task: str, counts: Counts, seconds: float) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -84,6 +87,47 @@ def test_the_end_of_a_run_is_told_and_what_goes_wrong_is_logged(
     away = sharedlog.spark.LogQueryListener(log=f"sqlite:///{tmp_path}/none.db", records=tmp_path)
     away.onQueryProgress(_progress(0))
     assert "query_listener_failed" in caplog.text
+
+
+@contextmanager
+def _no_room(path: Path, more: int) -> Iterator[None]:
+    """Have a file take so many bytes more, as on a disk that fills up."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + more, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("of_a_log", [False, True])
+def test_a_full_disk_costs_whole_records_and_nothing_else(
+    of_a_log: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The query goes on, metrics count, it is logged, and what fits again is readable (§8, §16)."""
+    records, lines, registry = tmp_path / "records", tmp_path / "report", CollectorRegistry()
+    given: dict[str, Any] = {"records": records, "report": lines, "registry": registry}
+    url = f"sqlite:///{tmp_path}/log.db"
+    if of_a_log:
+        sharedlog.create(url).close()
+        listener = sharedlog.spark.LogQueryListener(log=url, **given)
+    else:
+        listener = rifl.spark.QueryListener(**given)
+    caplog.set_level(logging.WARNING, "rifl.spark")
+    _told(lines, query=_ID, batch=0, rows=1)
+    listener.onQueryProgress(_progress(0))
+    assert caplog.text == ""
+    with _no_room(records, 40):
+        listener.onQueryProgress(_progress(1))
+    assert "query_listener_failed" in caplog.text
+    with _no_room(lines, 40):
+        _told(lines, query=_ID, batch=1, rows=1)
+    assert "could not write its report" in caplog.text
+    _told(lines, query=_ID, batch=2, rows=1)
+    listener.onQueryProgress(_progress(2))
+    assert [each["batchId"] for each in _records(records)] == [0, 2]
+    assert [len(each["calls"]) for each in _records(records)] == [1, 1]
+    assert registry.get_sample_value("rifl_spark_query_batches_total", {"query": "pay"}) == 3
 
 
 @pytest.mark.slow
