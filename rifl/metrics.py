@@ -71,8 +71,8 @@ class PrometheusObserver(Observer):
     PostgreSQL also a ``rifl.transaction``, with its records. Commits that a handler makes itself
     do not count. Clients and leases are those of the whole store, a few seconds old: take the
     maximum over replicas, not the sum. Above ten thousand PostgreSQL estimates. The same holds
-    of unknown outcomes: one replica counts them, each 15 s. ``memory:``, a Redis cluster and
-    groups do not.
+    of unknown outcomes: one replica counts them, each 15 s. Over ``memory:`` and in groups they
+    count as long as their records are kept, from when this process knew them.
 
     Only methods that the server deduplicates are labels of a server's, so that a
     peer cannot make up new ones. Times are in seconds. Everything is kept in this

@@ -6,6 +6,7 @@ import enum
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from _rifl_ground.refusals import Outcome
 from _rifl_ground.texts import hides
 from curp._core.entries import (
     ApplicationVersion,
@@ -293,6 +294,9 @@ class GroupState:
                 tracker.restore(seq, (fingerprint, record, seed))  # type: ignore[arg-type]
             else:
                 self._restore_key(client.client_id, key, (fingerprint, record, 0), None, now)
+            if record.outcome is Outcome.UNKNOWN:
+                identity: int | bytes = seq if key is None else key  # type: ignore[assignment]
+                self.table.note_unknown(client.client_id, identity, now)
 
     def _operation(
         self, entry: Operation, now: float, attempt: Attempt | None, retention_s: float | None
@@ -313,6 +317,8 @@ class GroupState:
         else:
             tracker = attempt.entry.tracker
             gone = self.table.settle(attempt, entry.answer, keep=True, now=now)
+        if entry.answer.outcome is Outcome.UNKNOWN:
+            self.table.note_unknown(client_id, entry.identity, now)
         if entry.first_incomplete > 1 or entry.completed:
             tracker.acknowledge(entry.first_incomplete, entry.completed)
         if entry.set_aside is not None and entry.set_aside.lsn:

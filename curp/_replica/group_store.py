@@ -698,6 +698,10 @@ class GroupStore(EmbeddedStore):
             self.work.notify_all()
         return pending
 
+    def _counts(self) -> bool:
+        """Whether it leads: each replica has the state."""
+        return self.takes_calls()
+
     def _set_idle_aside(self) -> None:
         """Set no client aside: recovery and sync requests look at entries (6, 9, 12)."""
 

@@ -521,6 +521,7 @@ class Replica:
         """Count what is held now, without holding calls up. Any thread."""
         clients, unacknowledged, running = self._store.statistics()
         waiting = sum(count() for count in self._engine.waiting)
+        unresolved = self._store.unresolved
         return Statistics(
             clients,
             len(self._authority),
@@ -528,6 +529,8 @@ class Replica:
             running,
             waiting,
             self._store.held.total,
+            unknown=None if unresolved is None else unresolved.calls,
+            oldest_unknown_s=0.0 if unresolved is None else unresolved.oldest_s,
         )
 
     def report(self) -> GroupReport:

@@ -23,14 +23,15 @@ from rifl.core._shared.record import CompletionRecord
 LOCK_TIMEOUT_S = 5.0
 
 
-# How often a store counts them, if it does.
+# How often a store that has to ask for them counts them.
 UNRESOLVED_EVERY_S = 15.0
 
 
 class Unresolved(NamedTuple):
     """Calls of the whole store with an unknown outcome that no operator has settled.
 
-    ``oldest_s``: how old the oldest is, by the store's clock.
+    Where none can, as the process has the records: of those that are kept. ``oldest_s``: how old
+    the oldest is, by the store's clock; there, for how long it is known.
     """
 
     calls: int
@@ -55,7 +56,7 @@ class Store(BatchRecords, Protocol):
     cancels_handlers: bool
     # Room for keys on the disk that has them, when the store was opened; None: that is elsewhere.
     free_bytes: int | None
-    # As last counted by ``expire_keys`` for an observer; None: another replica counts, or none.
+    # As last counted by ``expire_keys`` for an observer; None: it did not, or another replica does.
     unresolved: Unresolved | None
     # How many coroutines of handlers were cancelled: threads that they left behind may go on.
     cancelled: int

@@ -8,6 +8,7 @@ from typing import Any
 
 from _rifl_ground.log import get_logger
 from _rifl_ground.owned_lock import OneByOne
+from _rifl_ground.refusals import Outcome
 from lease_server._storage import Acknowledgements
 from rifl._stores.base import Unresolved
 from rifl._stores.forks import belongs_here
@@ -34,6 +35,7 @@ from rifl.core._shared.observer import Observer
 from rifl.core._shared.record import CompletionRecord
 
 _log = get_logger("rifl.store")
+_UNKNOWN = Outcome.UNKNOWN
 # Bounds how long a sweep holds the lock.
 _KEYS_PER_SWEEP = 10_000
 _LOOKED_AT_AT_ONCE = 256
@@ -162,6 +164,8 @@ class EmbeddedStore:
     def finish(self, attempt: Attempt, record: CompletionRecord) -> Any | None:
         """Keep the record."""
         self._settle(attempt, record)
+        if record.outcome is _UNKNOWN:
+            self._note_unknown(attempt)
         return None
 
     def may_have_run(self, attempt: Attempt) -> bool:
@@ -242,6 +246,19 @@ class EmbeddedStore:
             for client_id, key in self._table.due_keys(self._clock(), _KEYS_PER_SWEEP):
                 self._table.forget_key(client_id, key)
         self._set_idle_aside()
+        with self._lock:
+            # Also if no observer asks: it forgets what is not kept any more.
+            found = Unresolved(*self._table.unknown(self._clock()))
+        self.unresolved = found if self.observer is not None and self._counts() else None
+
+    def _counts(self) -> bool:
+        """Whether this process tells how many outcomes are unknown: of replicas, one does."""
+        return True
+
+    def _note_unknown(self, attempt: Attempt) -> None:
+        call, now = attempt.call, self._clock()
+        with self._lock:
+            self._table.note_unknown(call.client_id, call.identity, now)
 
     def begin_beside(self, call: Call, policy: MethodPolicy) -> Attempt:
         """Begin a run of a handler that is of no client's call.

@@ -6,6 +6,7 @@ import secrets
 import threading
 from collections.abc import Callable, Iterable, Sequence
 
+from _rifl_ground.refusals import Outcome
 from lease_server._storage import Acknowledgements, MemoryLeaseStorage, SoleLeaseStorage
 from rifl._stores.embedded import EmbeddedStore
 from rifl._stores.pending import Pending
@@ -37,6 +38,9 @@ class MemoryStore(EmbeddedStore):
     ) -> list[None]:
         """Keep the records."""
         self._settle_all(attempts, records)
+        for attempt, record in zip(attempts, records, strict=True):
+            if record.outcome is Outcome.UNKNOWN:
+                self._note_unknown(attempt)
         return [None] * len(attempts)
 
 

@@ -485,3 +485,28 @@ def test_a_namespace_remembers_what_ran_and_is_new_again(table: ClientTable) -> 
         table.settle(attempt, None, keep=True)
         assert (table.get(-1) is None) is not ran
     assert claim(table, keyed(b"k", client_id=-1)).entry.may_have_run(b"k")
+
+
+def test_unknown_outcomes_are_counted_as_long_as_their_records_are_kept() -> None:
+    """Each once, whether its client is idle or not; the oldest says the age (DESIGN §9)."""
+    leases = FakeLeases()
+    table = ClientTable(leases)
+    for seq in (1, 2, 3):
+        table.settle(claim(table, sequenced(seq)), RECORD, keep=True)
+    table.settle(claim(table, keyed(b"k")), RECORD, keep=True)
+    assert table.unknown(NOW) == (0, 0.0)
+    for identity, since in ((1, 0.0), (2, 5.0), (1, 9.0)):
+        table.note_unknown(CLIENT, identity, since)
+    table.note_unknown(SESSION, b"k", 8.0)
+    assert table.unknown(10.0) == (3, 10.0)
+    table.acknowledge(CLIENT, 2, ())
+    assert table.unknown(10.0) == (2, 5.0)
+    while CLIENT in {entry.client_id for entry in table.active()}:
+        table.set_idle_aside(10)
+    assert table.unknown(10.0) == (2, 5.0)
+    table.acknowledge(CLIENT, 3, ())
+    table.forget_key(SESSION, b"k")
+    assert table.unknown(10.0) == (0, 0.0)
+    table.note_unknown(CLIENT, 3, 0.0)
+    table.drop([CLIENT])
+    assert table.unknown(10.0) == (0, 0.0)

@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+import rifl
 from rifl._stores import Settled, settle_unknown, unknown_calls
 from rifl._stores.inspection import VERDICTS_KEPT_S
-from tests.stores.settling import KEY, LOST, PLAIN, SettlesUnknown, _arrive, _call, _serving
+from rifl._stores.opening import open_inspection
+from rifl.core._serving.answer import refusal_record
+from rifl.core._shared.errors import OutcomeUnknown
+from rifl.core._shared.identity import RpcId
+from rifl.core._shared.observer import Observer
+from rifl.core._shared.record import CompletionRecord
+from rifl.metrics import PrometheusObserver
+from tests.helpers.waiting import until
+from tests.stores.settling import (
+    BEGUN,
+    KEY,
+    LOST,
+    PLAIN,
+    SettlesUnknown,
+    _arrive,
+    _call,
+    _serving,
+    make_lost,
+)
 
 
 @pytest.fixture
@@ -40,3 +62,50 @@ class TestSqlite(SettlesUnknown):
             assert store.claim(_call(KEY), PLAIN).wait().record.reason == "OUTCOME_UNKNOWN"
             assert settle_unknown(made, [KEY], LOST) == {KEY: Settled.EXECUTED}
             assert store.fetch(_call(KEY)).reason == "ANSWER_LOST"
+
+
+def test_in_memory_those_are_counted_whose_records_are_kept() -> None:
+    """No operator can settle them there (DESIGN §9)."""
+    lost = refusal_record(OutcomeUnknown("the handler was cancelled"))
+    for observer in (None, Observer()):
+        with _serving("memory:", observer) as store:
+            keys = [_call(RpcId(-7, None, key)) for key in (b"one", b"two", b"answered")]
+            one, *two = [store.claim(each, PLAIN).attempt for each in keys]
+            store.finish(one, lost)
+            store.finish_all(two, [lost, CompletionRecord()])
+            store.expire_keys()
+            if observer is None:
+                assert store.unresolved is None
+                continue
+            assert store.unresolved.calls == 2
+            assert 0 <= store.unresolved.oldest_s < 3600
+            store.clients_ended([-7])
+            store.expire_keys()
+            assert store.unresolved == (0, 0.0)
+
+
+def test_a_restored_file_has_the_gauges_of_its_backup(tmp_path: Path) -> None:
+    """What was settled since is unknown again, and counts again (DESIGN §6, §9)."""
+    folder, backup = tmp_path / "store", tmp_path / "backup"
+    folder.mkdir()
+    url = make_lost(f"sqlite:///{folder / 's.db'}")
+    with _serving(url):
+        # It gives what its predecessor left a verdict.
+        pass
+    shutil.copytree(folder, backup)
+    settle_unknown(url, [BEGUN, KEY], LOST)
+
+    def calls() -> float | None:
+        registry = CollectorRegistry()
+        with rifl.Deduplicator(url, observer=PrometheusObserver(registry), term_s=0.5):
+            value = registry.get_sample_value
+            until(lambda: value("rifl_store_unknown_calls") is not None, "it has counted")
+            assert value("rifl_server_serving") == 1
+            return value("rifl_store_unknown_calls")
+
+    assert calls() == 0
+    shutil.rmtree(folder)
+    shutil.copytree(backup, folder)
+    with closing(open_inspection(url)) as inspection:
+        inspection.restored()
+    assert calls() == 2

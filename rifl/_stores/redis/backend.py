@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Sequence
@@ -106,6 +105,8 @@ class IncarnationListener:
                 pubsub.close()
 
 
+# Of clients on a cluster: those of one have their keys in one slot, with an index beside them.
+BUCKETS = 256
 _LOOKED_AT_ONCE = 200
 # Redis does nothing else meanwhile.
 _KEYS_AT_ONCE = 500
@@ -151,7 +152,6 @@ _TOGETHER = (Claim, Finish, FinishUnclaimed, MoveRows)
 _NOT_KEPT = -1
 _NOT_COMPARED = -2
 _NO_SCRIPT = redis.exceptions.NoScriptError
-_GLOB = re.compile(r"[*?\[\\]")
 
 
 class _OfLoop(NamedTuple):
@@ -405,9 +405,23 @@ class RedisBackend:
         return sweep_keys(self, lost, limit)
 
     def unresolved(self) -> Unresolved:
-        """Count what no operator has settled; blocks. Raises ``BackendError``. Not on a cluster."""
-        _, calls, oldest_ms = self.run(ENDS, None, ["unresolved"])
-        return Unresolved(int(calls), int(oldest_ms) / 1000)
+        """Count what no operator has settled; blocks. Raises ``BackendError``."""
+        living = self._living()
+        found: list[tuple[bytes, bytes, bytes]] = []
+        for client_id in range(BUCKETS) if self.clustered else (None,):
+            reply = self.run(ENDS, client_id, ["unresolved"])[1:]
+            found += zip(reply[::3], reply[1::3], reply[2::3], strict=True)
+        # One that came, or went, meanwhile is no crash.
+        living |= self._living()
+        unknown = [(int(calls), int(age)) for owner, calls, age in found if owner not in living]
+        oldest_ms = max((age for _, age in unknown), default=0)
+        return Unresolved(sum(calls for calls, _ in unknown), oldest_ms / 1000)
+
+    def _living(self) -> set[bytes]:
+        try:
+            return set(self.clients.blocking.hkeys(self.key("replicas")))
+        except (redis.RedisError, OSError) as error:
+            raise _failed(error) from error
 
     def look_again(self) -> str:
         """Look at the settings now and then; see ``Backend``."""
@@ -487,20 +501,27 @@ class RedisBackend:
         ``late``: it is run with others that cannot be undone any more.
         """
         shared = self._shared
-        base = shared if client_id is None else b"%b{%d}:" % (self._before_id, client_id)
-        seen = _NOT_COMPARED if late and not self.clustered else self._position
-        second = base + b"none" if self.clustered else self._meta
+        if self.clustered:
+            base = shared if client_id is None else self.base(client_id).encode()
+            second, seen = base + b"none", self._position
+        else:
+            base = shared if client_id is None else b"%b{%d}:" % (self._before_id, client_id)
+            second, seen = self._meta, _NOT_COMPARED if late else self._position
         keys = (base + b"client", second)
         return [b"2", *keys, base, shared, self.store_id, b"%d" % seen, *arguments]
 
     def base(self, client_id: int) -> str:
         """Return how the keys of a client begin; they share a hash tag."""
+        if self.clustered:
+            return f"{self._bucket(client_id)}{client_id}:"
         return f"{self._namespace}:{{{client_id}}}:"
 
-    def pattern(self, name: str) -> str:
-        """Return what matches one key of every client."""
-        namespace = _GLOB.sub(r"[\g<0>]", self._namespace)
-        return f"{namespace}:{{*}}:{name}"
+    def index_key(self, client_id: int, name: str) -> str:
+        """Return a key in which calls of many clients are found, this one's among them."""
+        return (self._bucket(client_id) if self.clustered else self._global) + name
+
+    def _bucket(self, client_id: int) -> str:
+        return f"{self._namespace}:{{{client_id % BUCKETS}}}:"
 
     def key(self, name: str) -> str:
         """Return a key of the whole store's."""

@@ -14,6 +14,7 @@ from lease_server._errors import StorageUnavailable
 from rifl._stores.codec import RecordCodec
 from rifl._stores.errors import StoreCorrupt, StoreLocked, StoreUnreachable
 from rifl._stores.inspection import CallRow, ClientRow, SessionInfo, Summary
+from rifl._stores.redis.backend import BUCKETS
 from rifl._stores.redis.lease_storage import RedisLeaseStorage, read_session
 from rifl._stores.redis.opening import find_backend, fresh_id
 from rifl._stores.redis.script_calls import unclaimed_arguments
@@ -218,33 +219,43 @@ class RedisInspection:
 
     def remember(self, rpc_id: RpcId, note: str) -> None:
         """See ``Inspection``."""
-        found = self._find(rpc_id)
-        method, since = "", None
-        if found is not None:
-            method, since = found.row.method, found.row.changed_at_unix_s
-        else:
-            for known, its_method, its_since, _ in self.remembered():
-                if known == rpc_id:
-                    method, since = its_method, its_since
         field = b"%d|%s" % (rpc_id.client_id, member_of(rpc_id))
-        entry = b"%d\n%s\n%s" % (1000 * (since or 0), method.encode(), note.encode())
-        self._run(ENDS, None, ["remember", field, entry])
+        found = self._find(rpc_id)
+        method, since_ms = b"", b"0"
+        if found is not None:
+            method, since_ms = (
+                found.row.method.encode(),
+                b"%d" % (1000 * found.row.changed_at_unix_s),
+            )
+        elif known := self._read(
+            "hget", self._backend.index_key(rpc_id.client_id, "unknown"), field
+        ):
+            since_ms, method, _ = known.split(b"\n", 2)
+        entry = b"%s\n%s\n%s" % (since_ms, method, note.encode())
+        self._run(ENDS, rpc_id.client_id, ["remember", field, entry])
 
     def remembered(self) -> Iterator[tuple[RpcId, str, int | None, str | None]]:
         """See ``Inspection``."""
-        found = self._hash("unknown")
-        if self._backend.clustered:
-            # Beside the clients, until an operator says what became of them.
-            found = {**self._beside_clients(), **found}
-        for field, entry in found.items():
-            client_id, _, member = field.partition(b"|")
-            since_ms, method, note = entry.split(b"\n", 2)
-            yield (
-                rpc_id_of(int(client_id), member),
-                method.decode(errors="replace"),
-                int(since_ms) // 1000 or None,
-                note.decode() or None,
-            )
+        living: dict[str, bool] = {}
+        for bucket in range(BUCKETS if self._backend.clustered else 1):
+            found = self._read("hgetall", self._backend.index_key(bucket, "unknown"))
+            for field, entry in found.items():
+                since_ms, method, note = entry.split(b"\n", 2)
+                if note[:1] == b"@":
+                    # Given up by its caller: as long as its replica lives, it runs.
+                    owner = note[1:].partition(b"@")[0].decode()
+                    if owner not in living:
+                        living[owner] = self._living.holds(owner)
+                    if living[owner]:
+                        continue
+                    note = b""
+                client_id, _, member = field.partition(b"|")
+                yield (
+                    rpc_id_of(int(client_id), member),
+                    method.decode(errors="replace"),
+                    int(since_ms) // 1000 or None,
+                    note.decode() or None,
+                )
 
     def holder(self, rpc_id: RpcId) -> str | None:
         """See ``Inspection``."""
@@ -300,25 +311,6 @@ class RedisInspection:
     def close(self) -> None:
         """See ``Inspection``."""
         self._backend.close()
-
-    def _beside_clients(self) -> dict[bytes, bytes]:
-        """Return what a cluster remembers: of clients that may be gone, so by all its keys."""
-        pattern = self._backend.pattern("unknown")
-        found: dict[bytes, bytes] = {}
-        try:
-            names = list(self._backend.clients.blocking.scan_iter(pattern, count=_IDS_PAGE))
-        except (redis.RedisError, OSError) as error:
-            raise StoreUnreachable(f"{self._address} cannot be read: {error}") from error
-        for name in names:
-            tag = name.rpartition(b"{")[2].partition(b"}")[0]
-            if tag == b"store":
-                # Settled calls.
-                continue
-            client_id = int(tag)
-            flat = self._look(client_id, "unknown")[1]
-            for member, entry in zip(flat[::2], flat[1::2], strict=True):
-                found[b"%d|%s" % (client_id, member)] = entry
-        return found
 
     # -- reading --------------------------------------------------------------------------
 

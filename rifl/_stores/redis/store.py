@@ -70,8 +70,7 @@ class RedisStore(SharedStore):
             dead_after_s=address.dead_after_s,
             codec=codec,
             late_after_s=self._redis.longest_s + (_CLOCKS_S if address.clustered else 0),
-            # On a cluster they are beside each client.
-            unresolved=None if address.clustered else self._redis.unresolved,
+            unresolved=self._redis.unresolved,
         )
         self.transactions = RedisTransactions(
             self._redis, self._settlement.finish_of, self._unclaimed_runs.always

@@ -186,6 +186,8 @@ class ClientTable:
         self._clients: dict[int, ClientEntry] = {}
         self._idle = IdleClients()
         self._to_look_at: list[int] = []
+        # Since when: of calls whose records, which are kept here, say that the outcome is unknown.
+        self._unknown: dict[tuple[int, int | bytes], float] = {}
         self._attempt_class = attempts
         self._look_up = look_up
         self._may_have = may_have
@@ -477,6 +479,17 @@ class ClientTable:
             return True
         return False
 
+    def note_unknown(self, client_id: int, identity: int | bytes, now: float) -> None:
+        """Count a call whose record says that the outcome is unknown, until the record goes."""
+        self._unknown.setdefault((client_id, identity), now)
+
+    def unknown(self, now: float) -> tuple[int, float]:
+        """Return how many such calls there are, and for how many seconds the oldest is known."""
+        self._unknown = {
+            each: since for each, since in self._unknown.items() if self._is_kept(*each)
+        }
+        return len(self._unknown), max(0.0, now - min(self._unknown.values(), default=now))
+
     def running(self) -> list[Attempt]:
         """Return the attempts that are not settled."""
         # Of copies, each made at once: calls go on meanwhile.
@@ -485,6 +498,15 @@ class ClientTable:
     def ids(self) -> list[RpcId]:
         """Return the identities of the calls that run."""
         return [attempt.call.rpc_id for attempt in self.running()]
+
+    def _is_kept(self, client_id: int, identity: int | bytes) -> bool:
+        """Whether the call's record is here."""
+        entry = self._clients.get(client_id)
+        if entry is None:
+            return self._idle.keeps(client_id, identity)
+        if not isinstance(identity, bytes):
+            return entry.tracker.record(identity) is not None
+        return entry.keyed is not None and entry.keyed.record(identity) is not None
 
     def _known(self, entry: ClientEntry, call: Call) -> Decision | None:
         """Steps 2 and 3: known calls first, then stale ones; None if it is new."""

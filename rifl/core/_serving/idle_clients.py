@@ -78,6 +78,14 @@ class IdleClients:
         kept = [(seq, (fingerprint, _record(flat), seed)) for seq, fingerprint, flat, seed in calls]
         return first, ranges, kept, {self._places[at] for at in places}, recovered
 
+    def keeps(self, client_id: int, identity: int | bytes) -> bool:
+        """Whether a client is here, and an answer to this call of it."""
+        packed = self._clients.get(client_id)
+        if packed is None:
+            return False
+        _, _, calls, *_ = marshal.loads(packed)  # noqa: S302
+        return any(seq == identity for seq, *_ in calls)
+
     def knows_less(
         self, client_id: int, first_incomplete: int, completed: Sequence[tuple[int, int]]
     ) -> bool:

@@ -54,7 +54,7 @@ class Statistics(NamedTuple):
     ``queued``: calls that wait for a place of ``MethodPolicy.max_running``. ``unheard``: handlers
     on event loops that run for no caller. ``unknown``: calls of the whole store whose outcome is
     unknown, and not settled, and the oldest's age, as last counted in the background; None where
-    another replica counts, or the store cannot.
+    another replica counts.
     """
 
     clients: int

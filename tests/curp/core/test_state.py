@@ -17,9 +17,10 @@ from curp._core.entries import (
 )
 from curp._core.state import GroupState, Witnessed
 from curp._wire.snapshots import snapshot_from_chunks, snapshot_to_chunks
+from rifl.core._serving.answer import refusal_record
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._serving.verdict import Verdict
-from rifl.core._shared.errors import LeaseExpired, StoreMismatch
+from rifl.core._shared.errors import LeaseExpired, OutcomeUnknown, StoreMismatch
 from rifl.core._shared.invariant import InvariantViolated
 from tests.curp.core.groups import AliveLeases, call, committed, operation
 
@@ -211,3 +212,20 @@ def test_an_acknowledgement_that_is_in_no_entry_is_in_no_snapshot() -> None:
     (client,) = [item for item in state.dump() if getattr(item, "client_id", None) == 1]
     assert client.first_incomplete == 1  # type: ignore[union-attr]
     assert [kept.seq for kept in client.calls] == [1]  # type: ignore[union-attr]
+
+
+def test_unknown_outcomes_are_counted_by_each_replica_that_has_the_state() -> None:
+    """By those that read the log, and by those that load a snapshot (DESIGN §9)."""
+    lost = refusal_record(OutcomeUnknown("it killed its leaders"))
+    state = committed(
+        operation(1, 1),
+        operation(1, 2, answer=lost),
+        operation(2, None, key=b"k", answer=lost),
+    )
+    loaded = GroupState()
+    loaded.load(state.dump(), 3.0)
+    assert state.table.unknown(7.0) == (2, 7.0)
+    assert loaded.table.unknown(7.0) == (2, 4.0)
+    for each in (state, loaded):
+        committed(operation(1, 3, first_incomplete=3), state=each)
+        assert each.table.unknown(7.0)[0] == 1

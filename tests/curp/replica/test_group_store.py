@@ -6,13 +6,19 @@ from types import SimpleNamespace
 from typing import Any
 
 from curp._core.entries import ClientRegistered
+from curp._core.leader import Leader
+from curp._core.read_lease import ReadLease
 from curp._core.state import Witnessed
 from curp._replica.follower import EntryApplier
 from curp._replica.group_store import GroupStore
 from curp._replica.settings import StateHooks
 from curp._wire.entries import entry_to_bytes
+from curp.observer import GroupObservers
+from rifl.core._serving.answer import refusal_record
 from rifl.core._serving.bounds import Bounds
 from rifl.core._serving.policy import MethodPolicies, MethodPolicy
+from rifl.core._shared.errors import OutcomeUnknown
+from rifl.core._shared.observer import Observer
 from tests.curp.core.groups import AliveLeases, call, committed, operation
 
 
@@ -28,6 +34,34 @@ def test_an_idle_clients_calls_stay_known_to_recovery() -> None:
         store.expire_keys()
     assert state.witnessed(call(7, 1)) is Witnessed.KNOWN
     assert state.witnessed(call(7, 2)) is Witnessed.FRESH
+
+
+def test_the_leader_counts_unknown_outcomes_for_all() -> None:
+    """Until they are acknowledged; not one that another may have followed (DESIGN §9)."""
+    now = 0.0
+    store = GroupStore(boottime=lambda: now)
+    leases = AliveLeases()
+    store.bind(leases, MethodPolicies({}, MethodPolicy()), clock=lambda: now, bounds=Bounds())
+    lost = refusal_record(OutcomeUnknown("it killed its leaders"))
+    store.follow(committed(operation(7, 1, answer=lost), state=store.new_state()))
+    lease = ReadLease(1.0, drift=0.1)
+    lease.renewed(0.0)
+    found = []
+    for observer, leads in ((Observer(), False), (Observer(), True), (None, True)):
+        store.observer = observer and GroupObservers([observer], lambda *_: None)
+        if leads and not store.serving:
+            store.lead(Leader(4, store.state.applied, witnessed=True), lease)
+            store.open(leases)
+        store.expire_keys()
+        found.append(store.unresolved)
+    assert found == [None, (1, 0.0), None]
+    store.observer = GroupObservers([Observer()], lambda *_: None)
+    now = 0.5
+    store.expire_keys()
+    assert store.unresolved == (1, 0.5)
+    now = 2.0
+    store.expire_keys()
+    assert store.unresolved is None
 
 
 class _Deposing:

@@ -117,7 +117,7 @@ def test_a_transaction_while_a_slot_moves_commits_whole_or_not(cluster, replicas
     one = replicas()
     client = one.client()
     attempt = one.begin(call(client, 1), ATOMIC)
-    balance = f"{{{client}}}:balance"
+    balance = f"{{{client % 256}}}:balance"
     moving = Move(cluster, one.store._redis.base(client))
     users = redis.cluster.RedisCluster(host="127.0.0.1", port=cluster.nodes[0].port)
     committed = True

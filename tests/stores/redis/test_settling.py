@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
+import itertools
 import time
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rifl._stores import Settled, UnknownState, settle_unknown, unknown_calls
+from lease_server import open_authority
+from lease_server._storage import Acknowledgements
+from rifl._stores import UnknownState, settle_unknown, unknown_calls
 from rifl._stores.inspection import VERDICTS_KEPT_S
+from rifl._stores.shared.backend import BackendError
+from rifl.core._serving.answer import refusal_record
+from rifl.core._shared.errors import OutcomeUnknown, StaleRpc
+from rifl.core._shared.identity import RpcId
+from rifl.core._shared.observer import Observer
+from rifl.core._shared.record import CompletionRecord
+from tests.helpers.waiting import until
 from tests.stores.left_thread import check_left_thread
-from tests.stores.redis.servers import ClusterServers
+from tests.stores.redis.servers import RedisServer
 from tests.stores.settling import (
     BEGUN,
     KEY,
     LOST,
+    PLAIN,
     SettlesUnknown,
     _arrive,
+    _call,
+    _counted,
     _serving,
     end_client,
     make_lost,
 )
+
+_NAMES = itertools.count()
 
 
 class TestRedis(SettlesUnknown):
@@ -66,28 +84,128 @@ class TestRedis(SettlesUnknown):
             assert not redis.hexists(store._backend.key("unknown"), b"7|s%016x" % 4)
 
 
-@pytest.mark.slow
-def test_on_a_cluster_a_verdict_outlives_its_client(tmp_path: Path) -> None:
-    """There it stays beside the keys of the client, which are gone (DESIGN §4, §6)."""
-    servers = ClusterServers(tmp_path, replicated=False)
+@pytest.fixture(scope="module")
+def cluster_of_one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """A cluster of one server."""
+    server = RedisServer(tmp_path_factory.mktemp("cluster"), **{"cluster-enabled": "yes"})
     try:
-        _outlives(make_lost(servers.url(namespace="a*[b]", beat_s=0.05, dead_after_s=0.6)))
+        with server.client() as client:
+            client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
+            info = partial(client.execute_command, "CLUSTER", "INFO")
+            until(lambda: b"cluster_state:ok" in info(), "the cluster is up")
+        yield server
     finally:
-        servers.stop()
+        server.stop()
 
 
-def _outlives(made: str) -> None:
-    for told in (False, True):
-        rpc_id = KEY if told else BEGUN
-        if told:
-            _arrive(made, rpc_id)
-        with _serving(made) as store:
-            end_client(store, rpc_id.client_id)
-        (verdict,) = [call for call in unknown_calls(made) if call.rpc_id == rpc_id]
-        assert (verdict.state, verdict.method) == (UnknownState.OVER, "/bank.Bank/Deposit")
-        assert settle_unknown(made, [rpc_id], LOST) == {rpc_id: Settled.GONE}
-        (verdict,) = [call for call in unknown_calls(made) if call.rpc_id == rpc_id]
-        assert (verdict.state, verdict.method) == (UnknownState.SETTLED, "/bank.Bank/Deposit")
+@pytest.fixture
+def on_a_cluster(cluster_of_one: RedisServer) -> str:
+    """Return the URL of a store of its own, where calls are found in buckets of clients (§6)."""
+    options = f"namespace=n{next(_NAMES)}&beat_s=0.05&dead_after_s=0.6"
+    return f"redis+cluster://127.0.0.1:{cluster_of_one.port}?{options}"
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        SettlesUnknown.test_what_is_not_settled_is_counted,
+        SettlesUnknown.test_a_verdict_outlives_its_client,
+        SettlesUnknown.test_a_verdict_outlives_its_acknowledgement,
+    ],
+)
+def test_on_a_cluster(on_a_cluster: str, test: Any) -> None:
+    """The same."""
+    test(SettlesUnknown(), make_lost(on_a_cluster), told=True)
+
+
+def test_on_a_cluster_verdicts_are_forgotten_after_a_week(on_a_cluster: str) -> None:
+    """Those of one bucket when another one is remembered, and all when none is (§9)."""
+    made, later = make_lost(on_a_cluster), RpcId(KEY.client_id, None, b"later")
+    _arrive(made, KEY)
+    with _serving(made) as store:
+        redis, key = store._backend.clients.blocking, store._backend.index_key
+        ages = key(KEY.client_id, "unknown-at")
+        redis.zincrby(ages, -1000 * VERDICTS_KEPT_S - 1, b"1025|klost")
+        assert 0 < redis.pttl(ages) <= 1000 * VERDICTS_KEPT_S
+        settle_unknown(made, [later], LOST)
+        assert redis.hkeys(key(KEY.client_id, "unknown")) == [b"1025|klater"]
+        assert redis.zrange(ages, 0, -1) == [b"1025|klater"]
+
+
+@pytest.mark.parametrize("where", ["url", "on_a_cluster"])
+@pytest.mark.parametrize("ends", ["ended", "unknown", "killed"])
+def test_what_a_caller_gave_up_is_unknown_once_its_replica_is_gone(
+    request: pytest.FixtureRequest, where: str, ends: str
+) -> None:
+    """Not as long as it runs, and not once it has ended (DESIGN §4, §9)."""
+    made = request.getfixturevalue(where)
+    expected = int(ends != "ended")
+    with _serving(made, Observer()) as one, _serving(made, Observer()) as two:
+        client_id = open_authority(two.leases, term_s=60.0).grant().client_id
+        attempt = one.claim(_call(RpcId(client_id, 4)), PLAIN).wait().attempt
+        two.leases.renew(client_id, Acknowledgements(5, ()))
+
+        stores = [one, two]
+
+        def counted() -> int:
+            return sum(found.calls for each in stores if (found := _counted(each)))
+
+        assert counted() == 0
+        assert unknown_calls(made) == []
+        if ends == "killed":
+            one._heartbeat.stop()
+            one._presence.close()
+            stores.remove(one)
+            until(lambda: one.owner not in two._heartbeat.living(), "it is taken for dead")
+        else:
+            record = CompletionRecord()
+            if ends == "unknown":
+                record = refusal_record(OutcomeUnknown("the answer cannot be recorded"))
+            with pytest.raises(StaleRpc):
+                one.finish(attempt, record).wait()
+        until(lambda: counted() == expected, "it is counted, or not any more")
+        assert [call.state for call in unknown_calls(made)] == [UnknownState.OVER] * expected
+
+
+@pytest.mark.parametrize("where", ["url", "on_a_cluster"])
+def test_a_replica_that_dies_in_the_middle_of_a_count(
+    request: pytest.FixtureRequest, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was alive, or its calls are unknown; if it counted, another one does (DESIGN §9)."""
+    made = request.getfixturevalue(where)
+    with _serving(made, Observer()) as one, _serving(made, Observer()) as two:
+        counts, runs = sorted((one, two), key=lambda each: each.owner)
+        runs.claim(_call(RpcId(-7, None, b"k")), PLAIN).wait()
+        until(lambda: runs.owner in counts._heartbeat.living(), "it is seen")
+        until(lambda: counts.owner in runs._heartbeat.living(), "it is seen")
+        assert [_counted(each) for each in (counts, runs)] == [(0, 0.0), None]
+        runs._heartbeat.stop()
+        backend, key = counts._backend, counts._backend.key("replicas")
+        run, redis = backend.run, backend.clients.blocking
+
+        def changing(change: Any) -> int:
+            def in_the_middle(*given: Any) -> Any:
+                change()
+                return run(*given)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(backend, "run", in_the_middle)
+                return int(backend.unresolved().calls)
+
+        assert changing(lambda: redis.hdel(key, runs.owner)) == 0
+        assert changing(lambda: redis.hset(key, runs.owner, 1)) == 0
+        redis.hdel(key, runs.owner)
+        assert backend.unresolved().calls == 1
+
+        def dies() -> Any:
+            counts._heartbeat.stop()
+            raise BackendError("killed")
+
+        with _serving(made, Observer()) as third:
+            counts._ask_unresolved = dies
+            until(lambda: counts.owner in third._heartbeat.living(), "it is seen")
+            assert _counted(counts) == (0, 0.0), "as it was"
+            until(lambda: (found := _counted(third)) and found.calls == 1, "another one counts")
 
 
 @pytest.mark.parametrize("how", ["closing", "ending"])

@@ -113,7 +113,7 @@ def test_a_store_on_a_cluster(tmp_path):
         users = redis.cluster.RedisCluster(host="127.0.0.1", port=server.port)
         pipe = users.pipeline(transaction=True)
         one.store.transactions.record(atomic, FIRST, pipe)
-        pipe.set(f"{{{client}}}:balance", 5)
+        pipe.set(f"{{{client % 256}}}:balance", 5)
         pipe.execute()
         assert two.claim(atomic.call, ATOMIC).record == FIRST
         users.close()

@@ -7,11 +7,7 @@ local function forget(from, to)
     local attempt = running(known)
     if attempt then
       ended(known, attempt)
-      -- It was given up by its caller, and its replica is gone; on a cluster nobody knows.
-      if attempt.k == 'plain' and seen ~= -1
-        and redis.call('HEXISTS', global .. 'replicas', attempt.o) == 0 then
-        remember(known, attempt)
-      end
+      if attempt.k == 'plain' then given_up(known, attempt) end
     end
     redis.call('HDEL', DONE, known)
     redis.call('ZREM', SEQS, known)

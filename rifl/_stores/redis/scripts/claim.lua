@@ -48,9 +48,9 @@ local function claim()
   redis.call('HSET', RUN, member, cmsgpack.pack(
     {t = token, o = owner, k = kind, f = fingerprint, m = ARGV[18], w = {}, r = r, c = now_ms()}))
   -- Which plain calls run is kept in one place as well, so that those whose replica is gone can be
-  -- counted. On a cluster that is out of reach.
-  if kind == 'plain' and seen ~= -1 then
-    redis.call('HSET', global .. 'intents', field_of(member),
+  -- counted.
+  if kind == 'plain' then
+    redis.call('HSET', shared .. 'intents', field_of(member),
       string.format('%.0f', now_ms()) .. '\n' .. owner)
   end
   -- What a transaction of the handler's watches.

@@ -1,7 +1,6 @@
 -- The index of clients and namespaces whose keys are to be looked at, by when.
 -- ARGV: 5 what to do, 6.. as it says
 local what, index = ARGV[5], global .. 'ends'
-local FORGOTTEN_AT_ONCE = 1000
 if went_backwards() then return {'backwards', '0'} end
 
 if what == 'file' then
@@ -17,46 +16,41 @@ end
 
 if what == 'remember' then
   -- 6 a call whose outcome was unknown, 7 what is to be remembered of it
-  redis.call('HSET', global .. 'unknown', ARGV[6], ARGV[7])
-  redis.call('ZADD', global .. 'unknown-at',
-    redis.call('HGET', global .. 'age', 'lived') or string.format('%.0f', now_ms()), ARGV[6])
+  keep_unknown(ARGV[6], ARGV[7])
   return reply('ok')
 end
 
 if what == 'unresolved' then
   -- How many calls have an unknown outcome that no operator has settled, and the oldest's age in
-  -- ms. Also plain ones whose replica is gone, and that no client asked for since.
-  local calls, oldest = 0, now_ms()
-  local function count(since)
-    calls = calls + 1
-    -- Nobody knows since when.
-    if since > 0 then oldest = math.min(oldest, since) end
+  -- ms. Then, as long as their replicas live, of others: a replica, how many, and the oldest's age.
+  local now, owners, counts, ages = now_ms(), {}, {}, {}
+  local function count(owner, since)
+    if not counts[owner] then
+      table.insert(owners, owner)
+      counts[owner], ages[owner] = 0, 0
+    end
+    counts[owner] = counts[owner] + 1
+    -- If since when is known.
+    if since > 0 then ages[owner] = math.max(ages[owner], now - since) end
   end
-  for at, entry in ipairs(redis.call('HGETALL', global .. 'unknown')) do
-    local since, note = string.match(entry, '^(%d+)\n.-\n(.*)$')
-    if at % 2 == 0 and note == '' then count(tonumber(since)) end
+  local unknown = redis.call('HGETALL', shared .. 'unknown')
+  for at = 2, #unknown, 2 do
+    local since, note = string.match(unknown[at], '^(%d+)\n.-\n(.*)$')
+    if note == '' then count('', tonumber(since)) end
+    local owner = string.match(note, '^@(.-)@')
+    if owner then count(owner, tonumber(since)) end
   end
-  local intents = redis.call('HGETALL', global .. 'intents')
+  local intents = redis.call('HGETALL', shared .. 'intents')
   for at = 2, #intents, 2 do
     local since, owner = string.match(intents[at], '^(%d+)\n(.*)$')
-    if redis.call('HEXISTS', global .. 'replicas', owner) == 0 then count(tonumber(since)) end
+    count(owner, tonumber(since))
   end
-  return tell('ok', string.format('%.0f', calls), string.format('%.0f', now_ms() - oldest))
-end
-
--- Forget what is remembered for too long, by the time that was lived through, or too much.
-local function forget(lived)
-  local old = redis.call('ZRANGEBYSCORE', global .. 'unknown-at', '-inf',
-    string.format('%.0f', lived - REMEMBERED_MS), 'LIMIT', 0, FORGOTTEN_AT_ONCE)
-  if #old == 0 then
-    local over = redis.call('ZCARD', global .. 'unknown-at') - REMEMBERED
-    if over <= 0 then return end
-    old = redis.call('ZRANGE', global .. 'unknown-at', 0, math.min(over, FORGOTTEN_AT_ONCE) - 1)
+  local found = {}
+  for _, owner in ipairs(owners) do
+    for _, part in ipairs({owner, string.format('%.0f', counts[owner]),
+      string.format('%.0f', ages[owner])}) do table.insert(found, part) end
   end
-  for _, field in ipairs(old) do
-    redis.call('HDEL', global .. 'unknown', field)
-    redis.call('ZREM', global .. 'unknown-at', field)
-  end
+  return tell('ok', unpack(found))
 end
 
 if what == 'due' then
@@ -65,7 +59,7 @@ if what == 'due' then
   local found = redis.call('HKEYS', global .. 'replicas')
   local living = #found
   local lived = redis.call('HGET', global .. 'age', 'lived') or '0'
-  forget(tonumber(lived))
+  forget_unknown(tonumber(lived))
   for _, part in ipairs(redis.call('ZRANGEBYSCORE', index, '-inf', now_ms(), 'WITHSCORES',
     'LIMIT', 0, ARGV[6])) do table.insert(found, part) end
   return tell('ok', lived, tostring(living), unpack(found))

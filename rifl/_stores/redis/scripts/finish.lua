@@ -15,6 +15,9 @@ local function free()
 end
 
 local attempt = running(member)
+if not attempt and what ~= 'look' then
+  resolved(member, token, what == 'unknown' or what == 'left')
+end
 if what == 'take-back' then
   local now = string.format('%.0f', now_ms())
   if not attempt or attempt.t ~= token then return tell('done', now) end

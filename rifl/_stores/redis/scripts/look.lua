@@ -37,11 +37,6 @@ if what == 'page' then
   return tell('ok', page[1], found)
 end
 
-if what == 'unknown' then
-  -- Members of calls whose outcome was unknown, with what is remembered: on a cluster
-  return tell('ok', redis.call('HGETALL', base .. 'unknown'))
-end
-
 -- call: 6 member, 7 whether its record is wanted, too
 local attempt, kept = redis.call('HGET', RUN, ARGV[6]), redis.call('HGET', DONE, ARGV[6])
 if not attempt and not kept then return tell('gone') end

@@ -10,6 +10,9 @@
 -- id, 4 the highest position this replica has seen (-1: not kept here; -2: counted, but
 -- not compared, in a transaction that could not be undone).
 local base, global, store, seen = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+-- How the keys begin in which calls of many clients are found. On a cluster these are beside the
+-- clients, so each bucket of clients has its own.
+local shared = seen == -1 and string.match(base, '^.*}:') or global
 local ROW, SEQS, RUN, DONE = base .. 'client', base .. 'seqs', base .. 'run', base .. 'done'
 -- When the records of keyed calls may be let go, by member, in ms that were lived through;
 -- below zero as long as nobody counted: then it is how long.
@@ -22,6 +25,7 @@ local LATE_MS = 60000
 local MOST_LIVED_MS = 2000
 -- How long it is remembered that a call's outcome was unknown, and of how many calls.
 local REMEMBERED_MS, REMEMBERED = 7 * 86400000, 10000
+local FORGOTTEN_AT_ONCE = 1000
 local position = 0
 
 -- A store that has lost what it acknowledged says so once and for all: another id
@@ -71,15 +75,13 @@ local function renew(row_length)
 end
 
 -- What the store's own keys say of a call, by.
-local function field_of(member) return string.match(base, '{(%-?%d+)}:$') .. '|' .. member end
+local function field_of(member) return string.match(base, '(%-?%d+)}?:$') .. '|' .. member end
 
 -- A call's attempt is over: nobody may write under its token any more, and the
 -- replicas that wait for it hear of it when all is written.
 local function ended(member, attempt)
   redis.call('HDEL', RUN, member)
-  if attempt.k == 'plain' and seen ~= -1 then
-    redis.call('HDEL', global .. 'intents', field_of(member))
-  end
+  if attempt.k == 'plain' then redis.call('HDEL', shared .. 'intents', field_of(member)) end
   -- Only an atomic attempt has one.
   if attempt.k ~= 'plain' and attempt.k ~= 'idempotent' then
     redis.call('DEL', base .. 'try:' .. member)
@@ -125,21 +127,58 @@ local function count_key(keys, bytes)
   redis.call('HINCRBY', ROW, 'bytes', bytes)
 end
 
--- That a call's outcome is not known is remembered whatever becomes of its client. On a
--- cluster the store's own keys are out of reach: there it is beside the client's.
-local function remember(member, attempt)
-  local entry = string.format('%.0f', attempt.c) .. '\n' .. attempt.m .. '\n'
-  if seen == -1 then
-    if redis.call('HLEN', base .. 'unknown') < REMEMBERED then
-      redis.call('HSET', base .. 'unknown', member, entry)
-    end
-    redis.call('PEXPIRE', base .. 'unknown', REMEMBERED_MS)
-    return
+-- Forget what is remembered for too long, by the time that was lived through, or too much.
+local function forget_unknown(lived)
+  local unknown, ages = shared .. 'unknown', shared .. 'unknown-at'
+  local old = redis.call('ZRANGEBYSCORE', ages, '-inf',
+    string.format('%.0f', lived - REMEMBERED_MS), 'LIMIT', 0, FORGOTTEN_AT_ONCE)
+  if #old == 0 then
+    local over = redis.call('ZCARD', ages) - REMEMBERED
+    if over <= 0 then return end
+    old = redis.call('ZRANGE', ages, 0, math.min(over, FORGOTTEN_AT_ONCE) - 1)
   end
+  for _, field in ipairs(old) do
+    redis.call('HDEL', unknown, field)
+    redis.call('ZREM', ages, field)
+  end
+end
+
+-- That a call's outcome is not known is remembered whatever becomes of its client. On a cluster
+-- the time that was lived through is out of reach: there the clock says when it is forgotten.
+local function keep_unknown(field, entry)
+  local at = seen ~= -1 and redis.call('HGET', global .. 'age', 'lived')
+    or string.format('%.0f', now_ms())
+  redis.call('HSET', shared .. 'unknown', field, entry)
+  redis.call('ZADD', shared .. 'unknown-at', at, field)
+  if seen ~= -1 then return end
+  forget_unknown(now_ms())
+  redis.call('PEXPIRE', shared .. 'unknown', REMEMBERED_MS)
+  redis.call('PEXPIRE', shared .. 'unknown-at', REMEMBERED_MS)
+end
+
+-- note: empty, or who runs it still, see `given_up`
+local function remember(member, attempt, note)
+  keep_unknown(field_of(member),
+    string.format('%.0f', attempt.c) .. '\n' .. attempt.m .. '\n' .. (note or ''))
+end
+
+-- The caller of a plain call gave it up, and it may run still: then its replica says what became
+-- of it (`resolved`), or is gone, and nobody knows.
+local function given_up(member, attempt)
+  remember(member, attempt, '@' .. attempt.o .. '@' .. attempt.t)
+end
+
+local function resolved(member, token, unknown)
   local field = field_of(member)
-  redis.call('HSET', global .. 'unknown', field, entry)
-  redis.call('ZADD', global .. 'unknown-at',
-    redis.call('HGET', global .. 'age', 'lived') or string.format('%.0f', now_ms()), field)
+  local entry = redis.call('HGET', shared .. 'unknown', field)
+  local ends = entry and #entry - #token or 0
+  if ends < 1 or string.sub(entry, ends) ~= '@' .. token then return end
+  if unknown then
+    redis.call('HSET', shared .. 'unknown', field, (string.match(entry, '^(%d+\n.-\n)')))
+  else
+    redis.call('HDEL', shared .. 'unknown', field)
+    redis.call('ZREM', shared .. 'unknown-at', field)
+  end
 end
 
 -- lost: the replica that ran it is gone, as far as anybody knows.
