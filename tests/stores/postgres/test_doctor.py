@@ -9,9 +9,10 @@ import pytest
 
 from _rifl_ground.exits import ExitCode
 from rifl._stores import StoreError, open_store
+from rifl.core._serving.verdict import Verdict
 from tests.helpers.doctoring import goes_on, look
 from tests.stores.postgres.pgbouncer import PgBouncer
-from tests.stores.redis.replica import Replica
+from tests.stores.redis.replica import IDEMPOTENT, Replica, call
 
 
 def _kept(server, schema):
@@ -177,6 +178,27 @@ def test_a_store_that_a_start_refuses(shared_server, store, schema, change, abou
     if about == "history":
         assert look(f"{store}&durability=warn", capsys).only("warning", "history")
     with pytest.raises(StoreError):
+        open_store(store)
+
+
+def test_another_version_upgrades_the_store_beside_a_server(shared_server, store, schema, capsys):
+    """Its functions serve this one, too; its layout does not: the server goes on (DESIGN §6)."""
+    one = Replica(store)
+    client = one.client()
+
+    def upgraded(name, seq):
+        with shared_server.connect(autocommit=True) as connection:
+            connection.execute(f"UPDATE {schema}.meta SET value = '99' WHERE name = '{name}'")
+        found = look(store, capsys)
+        one.finish(one.begin(call(client, seq), IDEMPOTENT))
+        assert one.claim(call(client, seq), IDEMPOTENT).verdict is Verdict.COMPLETED
+        return found
+
+    assert upgraded("functions", 1).bad == []
+    open_store(store).close()
+    assert "upgrade it" in upgraded("layout", 2).only("error", "store")
+    one.close()
+    with pytest.raises(StoreError, match="upgrade it"):
         open_store(store)
 
 
