@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -173,12 +174,12 @@ def test_a_replica_that_dies_in_the_middle_of_a_count(
 ) -> None:
     """It was alive, or its calls are unknown; if it counted, another one does (DESIGN §9)."""
     made = request.getfixturevalue(where)
-    with _serving(made, Observer()) as one, _serving(made, Observer()) as two:
-        counts, runs = sorted((one, two), key=lambda each: each.owner)
+    with ExitStack() as stack:
+        three = [stack.enter_context(_serving(made, Observer())) for _ in range(3)]
+        counts, runs, other = sorted(three, key=lambda each: each.owner)
         runs.claim(_call(RpcId(-7, None, b"k")), PLAIN).wait()
-        until(lambda: runs.owner in counts._heartbeat.living(), "it is seen")
-        until(lambda: counts.owner in runs._heartbeat.living(), "it is seen")
-        assert [_counted(each) for each in (counts, runs)] == [(0, 0.0), None]
+        until(lambda: all(len(each._heartbeat.living()) == 3 for each in three), "all see all")
+        assert [_counted(each) for each in (counts, runs, other)] == [(0, 0.0), None, None]
         runs._heartbeat.stop()
         backend, key = counts._backend, counts._backend.key("replicas")
         run, redis = backend.run, backend.clients.blocking
@@ -192,8 +193,9 @@ def test_a_replica_that_dies_in_the_middle_of_a_count(
                 patch.setattr(backend, "run", in_the_middle)
                 return int(backend.unresolved().calls)
 
+        redis.hincrby(key, runs.owner)
         assert changing(lambda: redis.hdel(key, runs.owner)) == 0
-        assert changing(lambda: redis.hset(key, runs.owner, 1)) == 0
+        assert changing(lambda: redis.hincrby(key, runs.owner)) == 0
         redis.hdel(key, runs.owner)
         assert backend.unresolved().calls == 1
 
@@ -201,11 +203,9 @@ def test_a_replica_that_dies_in_the_middle_of_a_count(
             counts._heartbeat.stop()
             raise BackendError("killed")
 
-        with _serving(made, Observer()) as third:
-            counts._ask_unresolved = dies
-            until(lambda: counts.owner in third._heartbeat.living(), "it is seen")
-            assert _counted(counts) == (0, 0.0), "as it was"
-            until(lambda: (found := _counted(third)) and found.calls == 1, "another one counts")
+        counts._ask_unresolved = dies
+        assert _counted(counts) == (0, 0.0), "as it was"
+        until(lambda: (found := _counted(other)) and found.calls == 1, "another one counts")
 
 
 @pytest.mark.parametrize("how", ["closing", "ending"])
