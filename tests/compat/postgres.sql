@@ -40,10 +40,13 @@ CREATE TABLE rifl.calls (
     expires_at timestamptz,
     PRIMARY KEY (client_id, seq, key)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
--- Few run at a time: those whose replica is gone are counted (``unresolved_1``).
-CREATE INDEX calls_running ON rifl.calls (owner) WHERE record IS NULL;
--- A keyed call is kept for its retention, counted from its completion.
-CREATE INDEX calls_expire ON rifl.calls (expires_at) WHERE expires_at IS NOT NULL;
+-- Few run at a time: those whose replica is gone are counted (``unresolved_1``). Plain ones with a
+-- seq stay here until they are acknowledged: an index over ``record`` would have no record's update
+-- be HOT.
+CREATE INDEX calls_running ON rifl.calls (owner)
+    WHERE expires_at IS NULL AND (kind = 'plain' OR seq = 0);
+-- A keyed call is kept for its retention, counted from its completion, 'infinity' in a session.
+CREATE INDEX calls_expire ON rifl.calls (expires_at) WHERE expires_at < 'infinity';
 
 -- Keys and their bytes, in several rows a client, so that calls of one session do
 -- not all wait for each other's commit.
@@ -178,7 +181,7 @@ END $$;
 CREATE OR REPLACE FUNCTION rifl.ends_1(p_retention interval) RETURNS timestamptz
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    IF p_retention IS NULL THEN RETURN NULL; END IF;
+    IF p_retention IS NULL THEN RETURN 'infinity'; END IF;
     RETURN (SELECT lived FROM rifl.age) + interval '2 seconds' + p_retention;
 END $$;
 
@@ -1355,7 +1358,8 @@ BEGIN
     FOR call IN
         DELETE FROM rifl.calls WHERE (client_id, seq, key) IN (
             SELECT client_id, seq, key FROM rifl.calls
-            WHERE expires_at <= (SELECT lived FROM rifl.age) LIMIT p_limit FOR UPDATE SKIP LOCKED
+            WHERE expires_at <= (SELECT lived FROM rifl.age) AND expires_at < 'infinity'
+            LIMIT p_limit FOR UPDATE SKIP LOCKED
         ) RETURNING *
     LOOP
         PERFORM rifl.count_key_1(
@@ -1365,7 +1369,8 @@ BEGIN
     -- Those of clients end with the lease.
     FOR call IN
         SELECT * FROM rifl.calls
-        WHERE client_id < 0 AND record IS NULL AND claimed_at < clock_timestamp() - interval '60 s'
+        WHERE client_id < 0 AND seq = 0 AND record IS NULL AND expires_at IS NULL
+          AND claimed_at < clock_timestamp() - interval '60 s'
           AND owner NOT IN (SELECT owner FROM rifl.replicas)
         LIMIT p_limit FOR UPDATE SKIP LOCKED
     LOOP
@@ -1408,7 +1413,7 @@ LANGUAGE sql STABLE AS $$
         SELECT since FROM rifl.unknown WHERE note IS NULL
         UNION ALL
         SELECT claimed_at FROM rifl.calls
-        WHERE record IS NULL AND kind = 'plain'
+        WHERE record IS NULL AND kind = 'plain' AND expires_at IS NULL
           AND owner NOT IN (SELECT owner FROM rifl.replicas)
     ) AS those
 $$;
@@ -1576,33 +1581,33 @@ DELETE FROM rifl.meta;
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('layout', '1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
-VALUES ('store', '49daf773-1538-4990-bcab-68c118785e86');
+VALUES ('store', '95f21f4e-32a9-4e91-a5cf-b86a1fad631a');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('functions', '1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
-VALUES ('history', '5429305486922589786/1');
+VALUES ('history', '-4523794426290652356/1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('ids', '1025');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('copied', 'false');
 DELETE FROM rifl.clients;
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term, holder, writer) OVERRIDING SYSTEM VALUE
-VALUES ('1', 'open', '4', '{[5,6)}', '00:01:00', '2026-11-29 20:27:21.792891+00', NULL, E'\\x31302e302e302e37', E'\\x');
+VALUES ('1', 'open', '4', '{[5,6)}', '00:01:00', '2026-11-29 23:49:54.426182+00', NULL, E'\\x31302e302e302e37', E'\\x');
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term, holder, writer) OVERRIDING SYSTEM VALUE
-VALUES ('1025', 'session', '1', '{}', '876000:00:00', '2151-10-30 20:26:06.850965+00', NULL, E'\\x', E'\\x');
+VALUES ('1025', 'session', '1', '{}', '876000:00:00', '2151-10-30 23:48:39.711548+00', NULL, E'\\x', E'\\x');
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term, holder, writer) OVERRIDING SYSTEM VALUE
 VALUES ('-2828849456074851408', 'namespace', '1', '{}', '00:00:00', NULL, NULL, E'\\x', E'\\x');
 DELETE FROM rifl.calls;
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '4', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '2108f65f5ad4554cb34fa15902d8ee06', '04ef07acbe7423a4', '{}', NULL, '2026-11-29 20:26:06.834924+00', NULL, NULL, NULL);
+VALUES ('1', '4', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '545711863274f0865309a3f9b259b9a6', '1c81b0a53b6b1455', '{}', NULL, '2026-11-29 23:48:39.61583+00', NULL, NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '6', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '69360487e2e6e4b73fb325004ab4b97f', '04ef07acbe7423a4', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-29 20:26:06.838945+00', '2026-11-29 20:26:06.84316+00', NULL, NULL);
+VALUES ('1', '6', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '85fb5442589f9fb61f7cabe82ed72448', '1c81b0a53b6b1455', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-29 23:48:39.631415+00', '2026-11-29 23:48:39.674341+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '7', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'idempotent', '20c8f6e2017b3987e85423502d827af6', '04ef07acbe7423a4', '{}', E'\\x080912106e6f7420656e6f756768206d6f6e65793001', '2026-11-29 20:26:06.848761+00', '2026-11-29 20:26:06.849363+00', NULL, NULL);
+VALUES ('1', '7', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'idempotent', '619c5d9b74e0bebf517cb26603b2889f', '1c81b0a53b6b1455', '{}', E'\\x080912106e6f7420656e6f756768206d6f6e65793001', '2026-11-29 23:48:39.695079+00', '2026-11-29 23:48:39.699998+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1025', '0', E'\\x6f726465722d3137', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '541840db1f877a9e13b5dd0b27020092', '04ef07acbe7423a4', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-29 20:26:06.85287+00', '2026-11-29 20:26:06.864152+00', NULL, NULL);
+VALUES ('1025', '0', E'\\x6f726465722d3137', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '47065c3d379fb53971d6f1a610a9ffb1', '1c81b0a53b6b1455', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-29 23:48:39.712508+00', '2026-11-29 23:48:39.72063+00', NULL, 'infinity');
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('-2828849456074851408', '0', E'\\x696e766f6963652d31', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'b079e7ba4aeb31052cbe5245f2e0cb04', '04ef07acbe7423a4', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-29 20:26:06.882148+00', '2026-11-29 20:26:06.893926+00', '876000:00:00', '2126-11-05 20:26:08.673349+00');
+VALUES ('-2828849456074851408', '0', E'\\x696e766f6963652d31', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'aa59e700a0dc11cdb6194834073973c8', '1c81b0a53b6b1455', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-29 23:48:39.740476+00', '2026-11-29 23:48:39.756442+00', '876000:00:00', '2126-11-05 23:48:41.26783+00');
 DELETE FROM rifl.key_counts;
 INSERT INTO rifl.key_counts (client_id, shard, keys, bytes) OVERRIDING SYSTEM VALUE
 VALUES ('1025', '2', '1', '53');
@@ -1614,10 +1619,10 @@ VALUES ('1025', E'\\x', 'orders', 'open', '3153600000', '1700000000', E'\\x', ''
 DELETE FROM rifl.replicas;
 DELETE FROM rifl.secrets;
 INSERT INTO rifl.secrets (position, key_id, value) OVERRIDING SYSTEM VALUE
-VALUES ('1', '0', E'\\x20b4d789c23a00dbf1c0bdf904b8b563699fa20d68590cdb02ba7b3dd368e8b1');
+VALUES ('1', '0', E'\\x524194307cad23e589ce3f0aced29ccafd9b77d522b1826af8af88cbae2dfc54');
 DELETE FROM rifl.age;
 INSERT INTO rifl.age (single, lived, sweeper, reading) OVERRIDING SYSTEM VALUE
-VALUES ('true', '2026-11-29 20:26:06.815933+00', '04ef07acbe7423a4', '40947.918860801');
+VALUES ('true', '2026-11-29 23:48:39.62907+00', '1c81b0a53b6b1455', '53100.762828021');
 DELETE FROM rifl.unknown;
 DELETE FROM rifl.losses;
 DELETE FROM rifl.rows;

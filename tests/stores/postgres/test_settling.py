@@ -6,10 +6,21 @@ from pathlib import Path
 
 import pytest
 
+from lease_server import open_authority
 from rifl._stores import unknown_calls
 from rifl._stores.inspection import VERDICTS_KEPT_S
+from rifl.core._shared.identity import RpcId
 from tests.stores.left_thread import check_left_thread
-from tests.stores.settling import BEGUN, KEY, SettlesUnknown, _arrive, _serving, end_client
+from tests.stores.settling import (
+    BEGUN,
+    KEY,
+    PLAIN,
+    SettlesUnknown,
+    _arrive,
+    _call,
+    _serving,
+    end_client,
+)
 
 
 class TestPostgres(SettlesUnknown):
@@ -47,6 +58,25 @@ class TestPostgres(SettlesUnknown):
                 plan = connection.execute(f"EXPLAIN {source}").fetchall()
                 connection.execute("RESET enable_seqscan")
             assert "calls_running" in str(plan)
+
+    def test_the_index_lets_a_record_be_written_in_place(self, url: str) -> None:
+        """A call without a key writes no other index for it (HOT): each costs WAL (DESIGN §6)."""
+        with _serving(url) as store:
+            client_id = open_authority(store.leases, term_s=60.0).grant().client_id
+            attempt = store.claim(_call(RpcId(client_id, 4)), PLAIN).wait().attempt
+            backend = store._backend
+            with backend.pools.blocking.connection() as connection, connection.transaction():
+                ended = connection.execute(
+                    f"SELECT ending FROM {backend.schema}.finish_1"
+                    "(%s, %s, 4, '', %s, 'record', 'finish', '')",
+                    (backend.store_id, client_id, attempt.token.decode()),
+                ).fetchone()
+                told = connection.execute(
+                    "SELECT pg_stat_get_xact_tuples_updated(%(table)s::regclass), "
+                    "pg_stat_get_xact_tuples_hot_updated(%(table)s::regclass)",
+                    {"table": f"{backend.schema}.calls"},
+                ).fetchone()
+            assert (ended, told) == (("done",), (1, 1))
 
     def test_no_more_are_remembered_than_that(self, made: str) -> None:
         """The oldest go beyond ten thousand (DESIGN §9)."""

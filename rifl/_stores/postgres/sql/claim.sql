@@ -30,7 +30,7 @@ END $$;
 CREATE OR REPLACE FUNCTION @schema@.ends_1(p_retention interval) RETURNS timestamptz
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    IF p_retention IS NULL THEN RETURN NULL; END IF;
+    IF p_retention IS NULL THEN RETURN 'infinity'; END IF;
     RETURN (SELECT lived FROM @schema@.age) + interval '2 seconds' + p_retention;
 END $$;
 

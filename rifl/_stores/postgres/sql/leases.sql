@@ -345,7 +345,8 @@ BEGIN
     FOR call IN
         DELETE FROM @schema@.calls WHERE (client_id, seq, key) IN (
             SELECT client_id, seq, key FROM @schema@.calls
-            WHERE expires_at <= (SELECT lived FROM @schema@.age) LIMIT p_limit FOR UPDATE SKIP LOCKED
+            WHERE expires_at <= (SELECT lived FROM @schema@.age) AND expires_at < 'infinity'
+            LIMIT p_limit FOR UPDATE SKIP LOCKED
         ) RETURNING *
     LOOP
         PERFORM @schema@.count_key_1(
@@ -355,7 +356,8 @@ BEGIN
     -- Those of clients end with the lease.
     FOR call IN
         SELECT * FROM @schema@.calls
-        WHERE client_id < 0 AND record IS NULL AND claimed_at < clock_timestamp() - interval '60 s'
+        WHERE client_id < 0 AND seq = 0 AND record IS NULL AND expires_at IS NULL
+          AND claimed_at < clock_timestamp() - interval '60 s'
           AND owner NOT IN (SELECT owner FROM @schema@.replicas)
         LIMIT p_limit FOR UPDATE SKIP LOCKED
     LOOP
@@ -398,7 +400,7 @@ LANGUAGE sql STABLE AS $$
         SELECT since FROM @schema@.unknown WHERE note IS NULL
         UNION ALL
         SELECT claimed_at FROM @schema@.calls
-        WHERE record IS NULL AND kind = 'plain'
+        WHERE record IS NULL AND kind = 'plain' AND expires_at IS NULL
           AND owner NOT IN (SELECT owner FROM @schema@.replicas)
     ) AS those
 $$;

@@ -39,10 +39,13 @@ CREATE TABLE @schema@.calls (
     expires_at timestamptz,
     PRIMARY KEY (client_id, seq, key)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
--- Few run at a time: those whose replica is gone are counted (``unresolved_1``).
-CREATE INDEX calls_running ON @schema@.calls (owner) WHERE record IS NULL;
--- A keyed call is kept for its retention, counted from its completion.
-CREATE INDEX calls_expire ON @schema@.calls (expires_at) WHERE expires_at IS NOT NULL;
+-- Few run at a time: those whose replica is gone are counted (``unresolved_1``). Plain ones with a
+-- seq stay here until they are acknowledged: an index over ``record`` would have no record's update
+-- be HOT.
+CREATE INDEX calls_running ON @schema@.calls (owner)
+    WHERE expires_at IS NULL AND (kind = 'plain' OR seq = 0);
+-- A keyed call is kept for its retention, counted from its completion, 'infinity' in a session.
+CREATE INDEX calls_expire ON @schema@.calls (expires_at) WHERE expires_at < 'infinity';
 
 -- Keys and their bytes, in several rows a client, so that calls of one session do
 -- not all wait for each other's commit.
