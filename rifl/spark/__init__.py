@@ -92,8 +92,13 @@ def register(spark: Any) -> None:
     Again is harmless. Executors need rifl installed. In SQL ``CREATE TEMPORARY VIEW v (reference
     STRING, cents BIGINT) USING rifl OPTIONS (target '...', method '...', key 'reference')`` is
     written by INSERT INTO. Spark 4.3 gives Python none of the OPTIONS of a CREATE TABLE: there
-    each INSERT INTO has them, ``INSERT INTO t WITH ('target' = '...')``. Raises ``ImportError``
-    without the extra.
+    each INSERT INTO has them, ``INSERT INTO t WITH ('target' = '...')``.
+
+    Spark looks for a format in the session that is active in its thread, else in the program's
+    first one. Registered with another session, such as ``newSession()`` or a notebook's, it is
+    DATA_SOURCE_NOT_FOUND to writes and queries that a thread of yours starts, an
+    ``InheritableThread``, too, until the thread makes its session the active one:
+    ``spark.createDataFrame([(1,)], "one int")`` does. Raises ``ImportError`` without the extra.
     """
     with _extra():
         from rifl.spark._sink import RiflDataSource

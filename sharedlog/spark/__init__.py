@@ -46,7 +46,8 @@ __all__ = [
 def register(spark: Any) -> None:
     """Register the format ``sharedlog`` with a Spark session; a second call is harmless.
 
-    Executors need this package installed, and access to the log. In SQL ``CREATE TEMPORARY VIEW
+    Executors need this package installed, and access to the log. DATA_SOURCE_NOT_FOUND in
+    a thread of yours: see ``rifl.spark.register``. In SQL ``CREATE TEMPORARY VIEW
     v (value STRING) USING sharedlog OPTIONS (log '...', stream '...')`` is read by SELECT and
     written by INSERT INTO. Spark 4.3 gives Python none of the OPTIONS of a CREATE TABLE: there
     each INSERT INTO has them, ``INSERT INTO t WITH ('log' = '...', 'stream' = '...')``. Raises
