@@ -11,6 +11,9 @@ from collections.abc import Callable
 _SETTING = "spark.sql.streaming.checkpointLocation"
 # Its scheme, its server, its path.
 _LOCATION = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?)?(.*)", re.DOTALL)
+# A flow's of a Declarative Pipeline: STORAGE/_checkpoints/SINK/FLOW/N. A full refresh makes the
+# next number, with a query id of its own.
+_REFRESHED = re.compile(r".*/_checkpoints/.+/[1-9][0-9]*", re.DOTALL)
 
 
 def checkpoint_of(location: str, query: str, told: Callable[[str], str | None]) -> str:
@@ -28,6 +31,20 @@ def checkpoint_of(location: str, query: str, told: Callable[[str], str | None]) 
             'told apart: give the query option("checkpointLocation", ...)'
         )
     return plain_location(f"{below}/{query}") if query else ""
+
+
+def why_not_anew(place: str, batch: int) -> str:
+    """Say why a micro-batch may not begin a query over this checkpoint; "" if it may.
+
+    It would be a pipeline's full refresh, whose sink has had these rows.
+    """
+    if batch > 0 or not _REFRESHED.fullmatch(place):
+        return ""
+    return (
+        f"{place} is a pipeline's checkpoint after a full refresh: the flow begins anew, and all "
+        "that the sink has had would have its effect again. Refresh only tables, by name; if the "
+        'effects are wanted again, give the sink option("adopt", "true") for one run'
+    )
 
 
 def plain_location(location: str, *, links: bool = False) -> str:

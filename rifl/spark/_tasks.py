@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark import TaskContext
 
-from rifl.spark._checkpoints import checkpoint_of
+from rifl.spark._checkpoints import checkpoint_of, why_not_anew
 from rifl.spark._errors import IdentityError
 from rifl.spark._options import WriteOptions
 from rifl.spark._session_names import MicroBatch, named_series
@@ -25,6 +25,8 @@ def this_micro_batch(options: WriteOptions) -> MicroBatch:
         place = checkpoint_of(options.checkpoint, options.query, told)
     except ValueError as error:
         raise IdentityError(f"{error}; nothing was sent") from error
+    if not options.adopt and options.session is None and (why := why_not_anew(place, batch.batch)):
+        raise IdentityError(f"{why}. Nothing was sent")
     if place and not task.run:
         raise IdentityError(
             f"Spark tells this task no run of its query (local property {RUN}), by which copies "

@@ -14,7 +14,7 @@ from typing import Any
 
 from pyspark import TaskContext
 
-from rifl.spark._checkpoints import checkpoint_of
+from rifl.spark._checkpoints import checkpoint_of, why_not_anew
 from rifl.spark._spark_task import BATCH, QUERY, RUN, SparkTask
 from sharedlog._core.errors import Fenced, LogError
 from sharedlog._core.publishing import Placed, pending
@@ -63,6 +63,9 @@ def stream_ticket(plan: LogWritePlan) -> Ticket:
         checkpoint = checkpoint_of(options.checkpoint, options.query, _property)
     except ValueError as error:
         raise SinkError(f"{error}; nothing was appended") from error
+    # By its name the log knows the query itself.
+    if not options.adopt and options.name is None and (why := why_not_anew(checkpoint, int(batch))):
+        raise SinkError(f"{why}. Nothing was appended")
     return Ticket(
         name,
         query,
