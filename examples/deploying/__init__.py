@@ -1,4 +1,5 @@
-"""The parts of a deployment: a Kubernetes manifest, alert rules, a Grafana dashboard.
+"""The parts of a deployment: manifests for Kubernetes, alert rules, a Grafana dashboard.
 
-``server`` is the bank that the manifest starts.
+``server`` is the bank that kubernetes.yaml starts, ``deposits`` the job of Spark that spark.yaml
+starts.
 """

@@ -78,6 +78,8 @@ def main() -> int:
         bank_pb2_grpc.add_BankServicer_to_server(Bank(books), server)
         dedup.add_to_server(server)
         dedup.add_health(server, "bank.v1.Bank")
+        # Spark's sink asks it what a deposit has.
+        dedup.add_reflection(server)
         server.add_insecure_port(options.listen)
         server.start()
         start_http_server(int(port), addr=host)
