@@ -16,7 +16,7 @@ from rifl._server.eager_task import start_task
 from rifl._server.handler_results import raised_result, returned
 from rifl._server.reply import SentReply, is_bare
 from rifl._server.rooms import CallPlace, ServerRoom
-from rifl._server.unheard_runs import FreePlace, UnheardRuns
+from rifl._server.unheard_runs import RunPlace, UnheardRuns
 from rifl._stores.base import Store
 from rifl._stores.pending import wake_on_loop
 from rifl._wire.envelope import MARK, is_batch
@@ -28,14 +28,13 @@ from rifl.core._serving.policy import MethodPolicy
 from rifl.core._serving.records import waited
 from rifl.core._serving.room import enters_first
 from rifl.core._serving.serving import execute as execute_call
-from rifl.core._serving.unheard import may_be_cancelled
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import RiflError
 from rifl.core._shared.record import CompletionRecord
 
 _Handler = Callable[[Any, Any], Awaitable[Any]]
 _EXECUTED = Outcome.EXECUTED
-_Place = CallPlace | FreePlace
+_Place = CallPlace | RunPlace
 
 
 class AioShell:
@@ -207,14 +206,13 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
     replies = engine.replies
     observed = replies.observed
     run = ends = running(store, handler)
-    cancels = store.cancels_handlers and may_be_cancelled(policy)
-    if cancels:
+    unheard = engine.unheard.of(method, policy)
+    if unheard.cancels:
         ends = _until_unheard(run, engine)
     room = engine.rooms.of(policy)
+    bound = unheard.bound
     # In a room the places bound them, and in a group the handlers' turns.
-    bounded = room is None and store.cancels_handlers and not cancels
-    bound = engine.unheard.of(method, policy) if bounded else None
-    unheard = UnheardRuns(store, policy, bound)
+    watches = unheard.cancels or (room is None and store.cancels_handlers)
 
     # A function of its own: closed over where it is used, it would cost every call cells.
     async def drive(steps: Steps, request: bytes, context: Any, raised: list[BaseException]) -> Any:
@@ -302,8 +300,9 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
             return await shell.shielded(work, context)  # type: ignore[no-any-return]
         except asyncio.CancelledError:
             place.quit()
-            if cancels or bound is not None:
-                unheard.caller_left(admitted, _remaining(context))
+            if watches:
+                counted = place if isinstance(place, RunPlace) else None
+                unheard.caller_left(admitted, _remaining(context), counted)
             raise
 
     async def deduplicated(request: bytes, context: Any) -> Any:
@@ -318,7 +317,7 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
                 shell.arrived(call, context)
             if room is not None:
                 return await send(context, await placed(room, call, request, context, began))
-            if bound is not None and bound.running:
+            if bound.counts:
                 return await send(context, await placed(unheard, call, request, context, began))
             claimed = claim(store, call, policy)
             if not isinstance(claimed, Attempt):
@@ -338,7 +337,7 @@ def unary_behavior(shell: AioShell, method: str, policy: MethodPolicy, handler: 
             # gRPC's own context does not tell.
             if call is not None:
                 call.gone = True
-            if isinstance(claimed, Attempt) and (cancels or bound is not None):
+            if watches and isinstance(claimed, Attempt):
                 unheard.caller_left(claimed, _remaining(context))
             raise
         return await send(context, status)

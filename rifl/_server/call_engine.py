@@ -15,6 +15,7 @@ from rifl._grpc.source import source_of
 from rifl._leases.peer import peer_of
 from rifl._server.reply import Replies
 from rifl._server.rooms import OfMethods, PoolPlaces, Rooms
+from rifl._server.unheard_runs import UnheardRuns
 from rifl._stores.base import Store
 from rifl._wire.header import (
     ATTEMPTS_BY_GRPC_KEY,
@@ -30,7 +31,6 @@ from rifl._wire.packed_header import KnownClients
 from rifl.core._serving.bounds import Bounds
 from rifl.core._serving.namespace import namespace_id
 from rifl.core._serving.policy import MethodPolicies, MethodPolicy
-from rifl.core._serving.unheard import UnheardBound
 from rifl.core._shared.call import Call
 from rifl.core._shared.errors import BadHeader, LeaseExpired, NotYours, RiflError, StoreMismatch
 from rifl.core._shared.identity import check_key, key_of_text
@@ -74,10 +74,7 @@ class CallEngine:
         # How many calls wait for a thread of the server's pool, if that can be known.
         self.pool_queue: Callable[[], int] | None = None
         self.pooled: OfMethods[PoolPlaces] = OfMethods(PoolPlaces)
-        # How many coroutine handlers run for no caller.
-        self.unheard: OfMethods[UnheardBound] = OfMethods(
-            lambda policy: UnheardBound(policy.max_unheard)
-        )
+        self.unheard: OfMethods[UnheardRuns] = OfMethods(lambda policy: UnheardRuns(store, policy))
         # How many handlers were cancelled as no caller waited: threads of theirs may go on.
         self.cancelled = 0
         self.max_waiters = bounds.max_waiters or 0

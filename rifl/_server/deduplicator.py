@@ -317,7 +317,7 @@ class Deduplicator:
             waiting,
             self._store.held.total,
             self._engine.rooms.waiting,
-            sum(bound.running for bound in self._engine.unheard.all()),
+            sum(runs.bound.unheard for runs in self._engine.unheard.all()),
             None if unresolved is None else unresolved.calls,
             0.0 if unresolved is None else unresolved.oldest_s,
         )

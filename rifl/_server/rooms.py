@@ -152,7 +152,8 @@ class TimedPlace:
         """Note how long its handler ran, if it did."""
         if self.held and ran:
             with self._pool.lock:
-                self._pool.times.note(self._pool.clock() - self._since)
+                now = self._pool.clock()
+                self._pool.times.note(now - self._since, self._until - now)
         self.held = False
 
     def quit(self) -> None:

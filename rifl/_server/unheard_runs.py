@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 from _rifl_ground.loops import tell_loop
@@ -10,54 +11,73 @@ from rifl._stores.base import Store
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.policy import MethodPolicy
 from rifl.core._serving.room import overloaded
-from rifl.core._serving.unheard import UnheardBound, cancelled_at, tried_until
+from rifl.core._serving.unheard import (
+    RunBound,
+    cancelled_at,
+    is_over,
+    may_be_cancelled,
+    tried_until,
+)
 from rifl.core._shared.call import Call
 
 
 class UnheardRuns:
-    """The runs of one coroutine handler that no caller waits for. On its loop.
+    """The runs of one method's coroutine handlers that no caller waits for. Any thread.
 
-    They are cancelled if there is no ``bound``; else it counts them.
+    ``cancels``: they are cancelled; else they go on, and ``bound`` counts them.
     """
 
-    def __init__(self, store: Store, policy: MethodPolicy, bound: UnheardBound | None) -> None:
+    def __init__(self, store: Store, policy: MethodPolicy) -> None:
         self.policy = policy
-        self.bound = bound
+        self.cancels = store.cancels_handlers and may_be_cancelled(policy)
+        self.bound = RunBound(policy.max_unheard)
+        # Of ``bound``: loops may share it.
+        self.lock = threading.Lock()
         self._store = store
 
-    def caller_left(self, attempt: Attempt, remaining_s: float | None) -> None:
+    def caller_left(
+        self, attempt: Attempt, remaining_s: float | None, place: RunPlace | None = None
+    ) -> None:
         """Note that the caller of a call that is carried out has left, with so much time left."""
         if attempt.ended:
             return
-        run = attempt.unheard = UnheardRun(attempt, remaining_s, self.bound)
-        if self.bound is None or self._store.wait(attempt, run.ended):
+        run = attempt.unheard = UnheardRun(self, attempt, remaining_s, place)
+        if self.cancels or self._store.wait(attempt, run.ended):
             run.look()
 
-    def place(self, call: Call, context: Any) -> FreePlace:
-        """Return the place of an arrival: there is one, or it is refused."""
-        return FreePlace(self, call, context)
+    def place(self, call: Call, context: Any) -> RunPlace:
+        """Return the place of an arrival, while runs are counted."""
+        return RunPlace(self, call, context.time_remaining())
 
 
-class FreePlace:
-    """A ``HandlerPlace`` that is not counted, but refused while too many run for no caller."""
+class RunPlace:
+    """A ``HandlerPlace`` that is counted, and refused while too many run."""
 
-    def __init__(self, runs: UnheardRuns, call: Call, context: Any) -> None:
+    def __init__(self, runs: UnheardRuns, call: Call, remaining_s: float | None) -> None:
         self.held = False
+        self.late = False
+        self.time_s = remaining_s
+        if remaining_s is not None:
+            self.time_s = max(remaining_s, call.try_ms / 1000)
         self._runs = runs
         self._call = call
-        self._context = context
 
     def enter(self) -> None:
         """Take it; raises ``Overloaded``."""
-        bound, now = self._runs.bound, asyncio.get_running_loop().time()
-        if bound is not None and bound.refuses(self._context.time_remaining(), now):
-            why = f"{bound.running} handlers run for callers that have left"
+        bound = self._runs.bound
+        with self._runs.lock:
+            begins = bound.begin(self.time_s, _now())
+            why = f"{bound.running} handlers run, {bound.unheard} of them for no caller"
+        if not begins:
             raise overloaded(why, self._call, self._runs.policy)
         self.held = True
 
     def leave(self, *, ran: bool = False) -> None:
-        """Do nothing more: it is no one else's then."""
-        self.held = False
+        """Be counted no longer."""
+        if self.held:
+            self.held = False
+            with self._runs.lock:
+                self._runs.bound.end(_now(), ran=ran, late=self.late)
 
     def quit(self) -> None:
         """Do nothing: no one waits for it."""
@@ -66,22 +86,28 @@ class FreePlace:
 class UnheardRun:
     """A call whose own caller has left, on the loop of its handler.
 
-    ``look`` is called there; the others in any thread.
+    ``look`` is called there; the others in any thread. ``place``: it was counted when it began.
     """
 
     def __init__(
-        self, attempt: Attempt, remaining_s: float | None, bound: UnheardBound | None
+        self,
+        runs: UnheardRuns,
+        attempt: Attempt,
+        remaining_s: float | None,
+        place: RunPlace | None,
     ) -> None:
         self.cancelled = False
-        self._counted = False
+        self._unheard = False
+        self._runs = runs
         self._attempt = attempt
-        self._bound = bound
+        self._place = place
         self._loop = asyncio.get_running_loop()
+        self._over = is_over(attempt.call, remaining_s)
         self._until = tried_until(attempt.call, remaining_s, self._loop.time())
 
     def duplicate_came(self) -> None:
         """Note that a duplicate waits."""
-        if self._bound is not None:
+        if not self._runs.cancels:
             tell_loop(self._loop, self._heard)
 
     def duplicate_left(self, call: Call, remaining_s: float | None) -> None:
@@ -90,37 +116,50 @@ class UnheardRun:
 
     def ended(self) -> None:
         """Note that the call has ended, if it may be counted."""
-        tell_loop(self._loop, self._ended)
+        tell_loop(self._loop, lambda: self._heard(self._loop.time()))
 
     def look(self) -> None:
         """Cancel the handler if it runs, and it is time, or count it; else look again then."""
-        attempt, bound = self._attempt, self._bound
+        attempt, runs = self._attempt, self._runs
         at = cancelled_at(attempt, self._until)
-        if attempt.ended or at is None or self.cancelled or self._counted:
+        if attempt.ended or at is None or self.cancelled or self._unheard:
             return
         if at > self._loop.time():
             self._loop.call_at(at, self.look)
-        elif bound is not None:
-            self._counted = True
-            bound.left()
+        elif not runs.cancels:
+            self._unheard = True
+            self._note_late()
+            with runs.lock:
+                runs.bound.left(counted=self._place is not None)
         elif (task := attempt.task) is not None:
             self.cancelled = True
+            self._note_late()
             task.cancel()
 
     def look_soon(self) -> None:
         """Look again when the handler, which begins, awaits something."""
         self._loop.call_soon(self.look)
 
+    def _note_late(self) -> None:
+        place = self._place
+        if not self._over or (place is not None and place.late):
+            return
+        if place is not None:
+            place.late = True
+        with self._runs.lock:
+            self._runs.bound.too_late(None if place is None else place.time_s, self._loop.time())
+
     def _left(self, call: Call, remaining_s: float | None) -> None:
+        self._over = is_over(call, remaining_s)
         self._until = max(self._until, tried_until(call, remaining_s, self._loop.time()))
         self.look()
 
-    def _heard(self) -> None:
-        if self._counted and self._bound is not None:
-            self._counted = False
-            self._bound.heard()
+    def _heard(self, ended_at: float | None = None) -> None:
+        if self._unheard:
+            self._unheard = False
+            with self._runs.lock:
+                self._runs.bound.heard(counted=self._place is not None, ended_at=ended_at)
 
-    def _ended(self) -> None:
-        if self._counted and self._bound is not None:
-            self._counted = False
-            self._bound.ended(self._loop.time())
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

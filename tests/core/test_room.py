@@ -5,7 +5,8 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections import Counter
+from collections import Counter, deque
+from random import Random
 
 import pytest
 
@@ -137,6 +138,46 @@ def test_the_estimate_follows_runs_that_become_quicker() -> None:
         times.note(0.1)
     assert times.quick == 0.1
     assert times.usual == 10.0
+
+
+def test_after_a_run_ended_too_late_calls_need_more_time() -> None:
+    """Until 128 have ended in time; twice the usual, but at most 50 ms more."""
+    times = RunTimes()
+    for _ in range(16):
+        times.note(0.04, left_s=0.5)
+    assert not times.refuses(0.05)
+    times.note(0.04, left_s=0.003)
+    assert times.refuses(0.07)
+    assert not times.refuses(0.09)
+    for _ in range(127):
+        times.note(0.04, left_s=0.01)
+    assert times.refuses(0.07)
+    times.note(0.04, left_s=0.01)
+    assert not times.refuses(0.05)
+    for _ in range(128):
+        times.note(4.0, left_s=-1.0)
+    assert times.refuses(4.04)
+    assert not times.refuses(4.06)
+
+
+def test_a_pool_that_has_too_many_calls_runs_those_that_are_answered_in_time() -> None:
+    """8 threads, runs of about 40 ms, answers 5 ms later, deadlines of 1 s, load doubled."""
+    dice, times = Random(1), RunTimes()
+    queue = deque(each / 320 for each in range(3200))
+    free = [0.0] * 8
+    in_time = 0
+    while queue:
+        now = max(heapq.heappop(free), queue[0])
+        until = queue.popleft() + 1.0
+        # It is looked at only while others wait behind it; one that is over is dropped.
+        if until <= now or (queue and queue[0] <= now and times.refuses(until - now)):
+            heapq.heappush(free, now)
+            continue
+        ran_s = dice.uniform(0.036, 0.044)
+        heapq.heappush(free, now + ran_s)
+        times.note(ran_s, until - now - ran_s)
+        in_time += until - now - ran_s >= 0.005
+    assert in_time > 0.9 * 2000
 
 
 @pytest.mark.parametrize("load", [0.8, 1.6, 4.0])

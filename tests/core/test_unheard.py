@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import heapq
+from collections import deque
 
 import pytest
 
 from rifl.core._serving.policy import Kind, MethodPolicy
 from rifl.core._serving.unheard import (
-    UnheardBound,
+    RunBound,
     cancelled_at,
     may_be_cancelled,
     tried_until,
@@ -65,65 +66,157 @@ def test_no_run_is_cancelled_that_commits_or_is_waited_for() -> None:
     assert cancelled_at(attempt, 3.0) is None
 
 
-def test_runs_for_no_caller_end_within_half_of_the_deadlines() -> None:
-    """As many as ended in that time are allowed, and a few more; a number is what it says."""
-    bound = UnheardBound()
-    for _ in range(16):
-        bound.left()
-    assert not bound.refuses(1.0, 100.0)
-    bound.left()
-    assert bound.refuses(1.0, 100.0)
+def begin(bound: RunBound, count: int, now: float, time_s: float | None = 1.0) -> int:
+    """Begin so many calls; returns how many are not refused."""
+    return sum(bound.begin(time_s, now) for _ in range(count))
+
+
+def refusing(now: float, time_s: float = 1.0) -> RunBound:
+    """One at which calls that had so much time came too late, just now."""
+    bound = RunBound()
+    for _ in range(32):
+        bound.too_late(time_s, now)
+    return bound
+
+
+def test_until_a_call_comes_too_late_none_is_counted_or_refused() -> None:
+    """And after one did, none as long as most come in time (RunBound, invariant 1)."""
+    bound = RunBound()
+    assert not bound.counts
+    bound.too_late(None, 0.0)
+    assert bound.counts
+    for each in range(100):
+        assert begin(bound, 31, 1.0 + each) == 31
+        for _ in range(31):
+            bound.too_late(1.0, 2.0 + each)
+            bound.end(2.0 + each, late=True)
+        assert begin(bound, 64, 2.0 + each) == 64
+        for _ in range(64):
+            assert bound.counts
+            bound.end(2.0 + each)
+        assert not bound.counts
+        bound.too_late(None, 2.0 + each)
+    assert bound.running == 0
+
+
+def test_once_half_of_them_came_too_late_so_many_run_as_end_in_time() -> None:
+    """Within three quarters of a call's own time, at the rate of the last ends."""
+    bound = refusing(100.0)
+    assert begin(bound, 50, 100.0) == 4 + 46 // 8, "as long as none has ended, few"
+    for each in range(64):
+        bound.running += 1
+        bound.end(100.0 + each / 100)
+    bound.running = 0
+    # 64 in 0.64 s: 75 in three quarters of a second.
+    assert begin(bound, 75, 100.64) == 75
+    assert begin(bound, 9, 100.64) in (1, 2), "one in eight"
+    assert begin(bound, 1, 100.64, 2.0) == 1, "it has more time"
+    assert begin(bound, 8, 100.64, 0.5) == 1, "it has less"
+    assert begin(bound, 1, 100.64, None) == 1
+
+
+def test_no_estimate_keeps_calls_out() -> None:
+    """After sixteen times of one all go, however many are late (RunBound, invariant 2)."""
+    bound = refusing(100.0, time_s=0.5)
     for _ in range(100):
-        bound.left()
-        bound.left()
-        bound.ended(100.1)
-    assert bound.running == 117
-    assert bound.refuses(1.0, 100.2)
-    for _ in range(17):
-        bound.heard()
-    assert not bound.refuses(1.0, 100.2)
-    assert bound.refuses(1.0, 100.7)
-    fixed = UnheardBound(0)
-    assert not fixed.refuses(1.0, 0.0)
-    fixed.left()
-    assert fixed.refuses(None, 0.0)
+        bound.too_late(0.5, 107.9)
+    assert begin(bound, 100, 107.9) < 20
+    bound.running = 0
+    assert begin(bound, 100, 108.0) == 100
 
 
+def test_those_that_only_wait_by_themselves_keep_no_other_out() -> None:
+    """Six of ten calls wait for what does not answer, and are cancelled; others take no time."""
+    bound = RunBound()
+    waiting: deque[float] = deque()
+    for each in range(4000):
+        now = each / 1000
+        while waiting and waiting[0] <= now:
+            bound.too_late(1.0, waiting.popleft())
+            bound.end(now, late=True)
+        assert bound.begin(1.0, now), "though six of ten came too late"
+        if each % 10 < 6:
+            waiting.append(now + 1.0)
+        else:
+            bound.end(now)
+
+
+def test_a_number_bounds_those_that_run_for_no_caller() -> None:
+    """And no others: the adaptive bound is off."""
+    fixed = RunBound(1)
+    fixed.too_late(1.0, 0.0)
+    assert not fixed.counts
+    fixed.left(counted=False)
+    assert fixed.counts
+    assert begin(fixed, 100, 0.0) == 100
+    fixed.left(counted=True)
+    assert begin(fixed, 1, 0.0, None) == 0
+    fixed.heard(counted=False)
+    assert begin(fixed, 1, 0.0) == 1
+    fixed.heard(counted=True, ended_at=1.0)
+    assert not fixed.counts
+    assert (fixed.running, fixed.unheard) == (101, 0)
+
+
+@pytest.mark.parametrize("cancels", [True, False])
 @pytest.mark.parametrize("bounded", [True, False])
-def test_after_doubled_load_calls_are_answered_in_time_again(bounded: bool) -> None:
+def test_doubled_load_leaves_half_of_what_places_can_do(cancels: bool, bounded: bool) -> None:
     """A handler of 40 ms for 8 places, deadlines of 1 s, load doubled for 10 s: virtual time."""
-    places, run_s, deadline_s, capacity = 8, 0.04, 1.0, 200.0
-    bound = UnheardBound(None if bounded else 10**9)
+    run_s, time_s, capacity = 0.04, 1.0, 200.0
+    bound = RunBound(None if bounded else 10**9)
     arrivals, at = [], 0.0
-    while at < 20.0:
+    while at < 24.0:
         arrivals.append(at)
         at += 1 / (capacity * (1.6 if 2.0 <= at < 12.0 else 0.8))
-    free = [0.0] * places
     events = [(at, 0, number) for number, at in enumerate(arrivals)]
     heapq.heapify(events)
-    ends: dict[int, float] = {}
+    free, waiting = 8, deque[int]()
     counted: set[int] = set()
-    answered: dict[int, float] = {}
+    running: set[int] = set()
+    late: set[int] = set()
+    answered: set[int] = set()
+    ended: set[int] = set()
+
+    def end(number: int, now: float) -> None:
+        ended.add(number)
+        if number in counted:
+            bound.end(now, late=number in late)
+        elif number in late and not cancels:
+            bound.heard(counted=False, ended_at=now)
+
     while events:
         now, what, number = heapq.heappop(events)
-        deadline = arrivals[number] + deadline_s
         if what == 0:
-            if bound.running and bound.refuses(deadline_s, now):
-                continue
+            if bound.counts:
+                if not bound.begin(time_s, now):
+                    continue
+                counted.add(number)
             # Handlers wait for a place, in order.
-            begins = max(now, heapq.heappop(free))
-            ends[number] = begins + run_s
-            heapq.heappush(free, ends[number])
-            heapq.heappush(events, (ends[number], 2, number))
-            heapq.heappush(events, (deadline, 1, number))
-        elif what == 1 and number not in answered:
-            counted.add(number)
-            bound.left()
-        elif what == 2:
-            answered[number] = now
-            if number in counted:
-                bound.ended(now)
-    assert bound.running == 0
-    back = [number for number, at in enumerate(arrivals) if 14.0 <= at < 17.0]
-    in_time = sum(answered.get(each, 99.0) <= arrivals[each] + deadline_s for each in back)
-    assert (in_time >= 0.9 * len(back)) is bounded
+            waiting.append(number)
+            heapq.heappush(events, (now + time_s, 1, number))
+        elif what == 1 and number not in ended:
+            late.add(number)
+            bound.too_late(time_s if number in counted else None, now)
+            if cancels:
+                free += number in running
+                end(number, now)
+            elif number not in counted:
+                bound.left(counted=False)
+        elif what == 2 and number not in ended:
+            free += 1
+            end(number, now)
+            if now <= arrivals[number] + time_s - 0.005:
+                answered.add(number)
+        while free and waiting:
+            if (number := waiting.popleft()) not in ended:
+                free -= 1
+                running.add(number)
+                heapq.heappush(events, (now + run_s, 2, number))
+    assert bound.running == bound.unheard == 0
+
+    def goodput(begin: float, end: float) -> float:
+        return sum(begin <= arrivals[each] < end for each in answered) / (end - begin)
+
+    assert (goodput(2.0, 12.0) >= 0.6 * capacity) is bounded
+    assert (goodput(12.0, 15.0) >= 0.75 * capacity) is (bounded or cancels)
+    assert not bounded or not bound.counts, "it ends by itself"

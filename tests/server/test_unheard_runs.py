@@ -490,3 +490,73 @@ def test_beyond_a_bound_of_runs_for_no_caller_new_calls_are_refused(
         assert client.call(_ACT, b"2", 2, attempt=2).outcome == "replayed"
     unheard(0)
     assert sorted(server.runs) == [b"1", b"2", b"3"]
+
+
+def _bound(server: Left, kind: Any) -> Any:
+    return server.dedup._engine.unheard.of(_ACT, rifl.MethodPolicy(kind=kind)).bound
+
+
+@pytest.mark.parametrize("kind", ["plain", "idempotent"])
+@pytest.mark.parametrize("url", ["memory:", "redis"])
+def test_once_calls_came_too_late_few_run_and_others_are_refused(
+    left: Any, kind: str, url: str, request: Any
+) -> None:
+    """Not what needs no handler: a duplicate, an answer that stands, ``resolve``. None runs twice.
+
+    One that was refused runs once another one has ended.
+    """
+    server = left(
+        url if url == "memory:" else request.getfixturevalue("shared_redis").url(), kind=kind
+    )
+    bound = _bound(server, kind)
+
+    def late() -> None:
+        for _ in range(32):
+            bound.too_late(60.0, server.loop.loop.time())
+
+    with RawClient(server.served.address) as client:
+        server.go.set()
+        assert client.call(_ACT, b"1", 1).ok
+        server.go.clear()
+        server.loop.loop.call_soon_threadsafe(late)
+        until(lambda: bound.counts, "calls are counted")
+        calls = {seq: client.future(_ACT, b"%d" % seq, seq) for seq in range(2, 6)}
+        server.runs_are(4)
+        for attempt in (1, 2):
+            refused = client.call(_ACT, b"6", 6, attempt=attempt)
+            assert refused.refusal == ("UNAVAILABLE", "OVERLOADED", "not-executed")
+        assert client.call(_ACT, b"1", 1, attempt=2).outcome == "replayed"
+        assert client.resolve(1).outcome
+        again = client.future(_ACT, b"2", 2, attempt=2)
+        server.duplicate_waits()
+        assert bound.running == 4
+        server.release()
+        assert {read(each).response for each in (calls[2], again)} == {b"did 2"}
+        assert all(read(each).ok for each in calls.values())
+        until(lambda: not bound.running, "none runs")
+        assert client.call(_ACT, b"6", 6, attempt=3).response == b"did 6"
+    assert sorted(server.runs) == [b"%d" % seq for seq in range(1, 7)]
+
+
+@pytest.mark.parametrize("kind", ["plain", "idempotent"])
+def test_calls_are_counted_once_one_came_too_late(left: Any, kind: str) -> None:
+    """Not if their callers cancel them, and not for good."""
+    server = left(kind=kind)
+    bound = _bound(server, kind)
+    with RawClient(server.served.address) as client:
+        call = client.future(_ACT, b"1", 1)
+        server.runs_are(1)
+        call.cancel()
+        unheard = int(kind == "plain")
+        until(lambda: server.cancelled or bound.unheard, "its caller has left")
+        assert (bound.counts, bound.unheard) == (False, unheard)
+        assert not client.call(_ACT, b"2", 2, timeout=0.5).ok
+        until(lambda: bound.counts, "calls are counted")
+        assert not client.call(_ACT, b"3", 3, timeout=0.5).ok
+        until(lambda: bound._late == 1, "the one that was counted came too late")
+        server.release()
+        until(lambda: not bound.running, "none runs")
+        for seq in range(4, 70):
+            assert client.call(_ACT, b"%d" % seq, seq).ok
+        assert not bound.counts
+    until(lambda: not bound.unheard, "none runs for no caller")

@@ -91,8 +91,9 @@ class MethodPolicy:
     ``cancel_unheard``: cancel a coroutine handler of an atomic or idempotent unary call, which may
     run again, if no caller waits for its answer and the call's time has passed, or its caller
     cancelled it. What it has committed stands, and once it commits it is not cancelled.
-    ``max_unheard``: how many other coroutine handlers of a method may run for no caller; beyond,
-    new calls are OVERLOADED. None: as many as end within half of the deadlines seen.
+    ``max_unheard``: how many coroutine handlers of a method that are not cancelled may run for no
+    caller; beyond, new calls are OVERLOADED. None: while as many of its calls come too late as do
+    not, as many of its coroutine handlers run as end within three quarters of a new call's time.
     """
 
     # What is given may be of more types than what is read; at run time both are plain fields.

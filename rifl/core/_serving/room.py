@@ -32,6 +32,10 @@ _USUAL_RUNS = 4
 _USUAL_SHARE = 0.5
 # Of the calls that have too little time one in so many runs: the estimate is tested.
 _SPARED = 16
+# A call came too late if less of its own run's time was left, as answers are on their way, too.
+# After that calls need twice the usual time, but at most so much more.
+_LATE_SHARE = 0.1
+_ON_THE_WAY_S = 0.05
 
 
 class RunTimes:
@@ -42,10 +46,13 @@ class RunTimes:
         self._sorted: list[float] = []
         self._since = 0
         self._short = 0
+        # So many runs until late ones are forgotten.
+        self._late = 0
 
-    def note(self, seconds: float) -> None:
-        """Note one run."""
+    def note(self, seconds: float, left_s: float = math.inf) -> None:
+        """Note one run; ``left_s``: what was left of its call's time."""
         self._last.append(seconds)
+        self._late = _KEPT if left_s < _LATE_SHARE * seconds else max(self._late - 1, 0)
         self._since += 1
         if self._since >= _SORTED_EVERY:
             self._since = 0
@@ -64,9 +71,13 @@ class RunTimes:
     def refuses(self, left_s: float) -> bool:
         """Whether a call with so much time left is refused: it would hardly be answered in time.
 
-        A small share of them is not: if runs became quicker, the estimate is to learn it.
+        If one of the last runs ended too late, sooner: those that wait behind it have more time. A
+        small share is not: if runs became quicker, the estimate is to learn it.
         """
-        if left_s >= self.quick:
+        needed_s = self.quick
+        if self._late:
+            needed_s = self.usual + min(self.usual, _ON_THE_WAY_S)
+        if left_s >= needed_s:
             return False
         self._short += 1
         return self._short % _SPARED != 0
