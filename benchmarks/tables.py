@@ -74,6 +74,9 @@ call, during the trigger. Too late: the part of the handlers' effects then that 
 call's deadline. Back: seconds from the trigger's end until nine of ten calls are answered in time.
 Doubled: calls with more than one effect. `make bench-overload` measures it.
 
+While tables are locked, rifl refuses calls, as the store's heartbeat fails, and clients' budgets
+hold their retries back. Bare gRPC's calls of the last second wait, and are answered after the lock.
+
 {_overload(overload)}"""
 
 

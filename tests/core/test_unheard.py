@@ -115,6 +115,19 @@ def test_once_half_of_them_came_too_late_so_many_run_as_end_in_time() -> None:
     assert begin(bound, 1, 100.64, None) == 1
 
 
+def test_after_all_stood_still_a_few_ends_are_enough() -> None:
+    """Those before it say nothing of the rate now."""
+    bound = refusing(100.0)
+    for each in range(128):
+        bound.running += 1
+        bound.end(100.0 + each / 1000)
+    assert begin(bound, 12, 105.0) == 4 + 1
+    for each in range(4):
+        bound.end(105.01 + each / 100)
+    # Four in 0.03 s: 100 in three quarters of a second.
+    assert begin(bound, 90, 105.04) == 90
+
+
 def test_no_estimate_keeps_calls_out() -> None:
     """After sixteen times of one all go, however many are late (RunBound, invariant 2)."""
     bound = refusing(100.0, time_s=0.5)

@@ -160,8 +160,10 @@ class RunBound:
             return self.unheard > self._most
         if now >= self._refusing_until or self.running < _LEAST:
             return False
-        since_s = now - self._ends[0] if self._ends else math.inf
-        if self.running * since_s <= _SHARE * time_s * len(self._ends):
+        ends = self._ends
+        while ends and ends[0] < now - time_s:
+            ends.popleft()
+        if ends and self.running * (now - ends[0]) <= _SHARE * time_s * len(ends):
             return False
         self._beyond += 1
         return self._beyond % _SPARED != 0
