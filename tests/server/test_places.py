@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -15,8 +16,11 @@ import pytest
 from structlog.testing import capture_logs
 
 import rifl
+from rifl._server.rooms import PoolPlaces
 from rifl._wire.envelope import encode_batch, parse_reply
+from rifl.core import Overloaded
 from rifl.core._serving.policy import PolicyError
+from rifl.core._shared.call import Call
 from tests.helpers.raw import RawClient, read
 from tests.helpers.servers import KINDS, generic, serve
 from tests.helpers.waiting import DEADLINE_S, until
@@ -263,3 +267,24 @@ def test_a_full_pool_runs_no_call_that_has_too_little_time(room: Any) -> None:
         assert other.call(_HOLD, b"4", 4, attempt=2).ok
     assert server.order[:3] == [b"1", b"2", b"3"] or server.order[:3] == [b"1", b"3", b"2"]
     assert server.order[3:] == [b"4"]
+
+
+def test_a_run_that_ended_too_late_is_told_to_the_pool() -> None:
+    """Calls that have hardly the time of one are refused then, and were not before."""
+    now = 0.0
+    pool = PoolPlaces(rifl.MethodPolicy(), lambda: now)
+
+    def run(seconds: float, time_s: float) -> None:
+        nonlocal now
+        context = SimpleNamespace(time_remaining=lambda: time_s)
+        place = pool.place(Call(7, b"", 1), context)
+        place.enter()
+        now += seconds
+        place.leave(ran=True)
+
+    for _ in range(16):
+        run(0.04, 1.0)
+    run(0.04, 0.07)
+    run(0.04, 0.04)
+    with pytest.raises(Overloaded):
+        run(0.04, 0.07)
