@@ -1,6 +1,7 @@
 """``python -m benchmarks.simulated``: a million clients, and a shard in trouble, in virtual time.
 
-``renewals``: of idle clients, in shards of which all lose a zone. The others: every call in one
+``renewals``: of idle clients, in shards of which all lose a zone. ``start``: of a shard, all of
+whose clients begin together. The others: every call in one
 shard, through what the part is named by. The same seeds find the same.
 """
 
@@ -15,9 +16,9 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks.results import RESULTS, Results
-from benchmarks.simulated.parts import TRIGGERS, Size, calls, renewals
+from benchmarks.simulated.parts import TRIGGERS, Size, calls, renewals, start
 
-_RENEWALS = "renewals"
+_RENEWALS, _START = "renewals", "all begin together"
 
 
 def main() -> None:
@@ -33,6 +34,7 @@ def main() -> None:
     size = Size(options.clients, options.servers, options.calls)
     parts: dict[str, Callable[[], dict[str, Any]]] = {
         _RENEWALS: partial(renewals, options.shards, size),
+        _START: partial(start, size),
         **{name: partial(calls, name, size) for name in TRIGGERS},
     }
     console, results = Console(width=160), Results(options.out)

@@ -33,6 +33,8 @@ class Counts:
     def __init__(self) -> None:
         self.renewals: Counter[int] = Counter()
         self.attempts: Counter[int] = Counter()
+        # Attempts by target.
+        self.shares: Counter[int] = Counter()
         self.begun: Counter[int] = Counter()
         self.answered: Counter[int] = Counter()
 
@@ -46,15 +48,18 @@ class _CountingNetwork(Network):
 
     def begin(self, rpc: Rpc, timeout_s: float | None) -> None:
         """See ``Network``."""
-        counted = self._counts.renewals if rpc.kind == "lease" else self._counts.attempts
+        counted = self._counts.renewals
+        if rpc.kind != "lease":
+            counted = self._counts.attempts
+            self._counts.shares[rpc.target] += 1
         counted[int(self._loop.now)] += 1
         super().begin(rpc, timeout_s)
 
 
 class Crowd:
-    """Clients that each begin at a target of their own, and know all."""
+    """Clients that each begin at a target of their own, or all at the first, and know all."""
 
-    def __init__(self, seed: int, servers: int) -> None:
+    def __init__(self, seed: int, servers: int, *, at_first: bool = False) -> None:
         # What each client would tell its operator, for all of them.
         logging.disable(logging.CRITICAL)
         self.dice = Random(f"crowd {seed}")  # noqa: S311 - repeatable, not secret
@@ -64,6 +69,7 @@ class Crowd:
         self.lives: list[ClientLife] = []
         # A call that nothing else holds would be collected.
         self._exchanges: set[ClientExchange] = set()
+        self._firsts = 1 if at_first else servers
         self._names = [f"server{at}:1" for at in range(servers)]
         self._settings = Settings()
         self._world: Any = SimpleNamespace(loop=self.loop, network=self.network)
@@ -77,15 +83,15 @@ class Crowd:
     def _begin(self, at: int, grant: Callable[[], pb.GrantReply]) -> None:
         process = Process(self.loop, f"client{at}")
         router = Router(Targets(self._names), process.clock)
-        router.targets.current = at % len(self._names)
+        router.targets.current = at % self._firsts
         life = ClientLife(self._world, process, self.dice, self._settings, router)
         self.lives.append(life)
         life.state.granted(grant(), self.loop.now)
         life.keeper.look()
 
     def in_turn(self) -> int:
-        """Return how many clients send their calls to all servers in turn."""
-        return sum(len(each.state.in_turn) == len(self._names) for each in self.lives)
+        """Return how many clients send their calls to several servers in turn."""
+        return sum(len(each.state.in_turn) > 1 for each in self.lives)
 
     def call_on(self, until: float, calls_s: float, deadline_s: float) -> None:
         """Have clients make so many calls a second in all, until a time; beside any before."""

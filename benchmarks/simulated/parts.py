@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from benchmarks.simulated.crowd import Crowd
 from benchmarks.simulated.shard import TERM_S, Shard
 
-__all__ = ["TRIGGERS", "Size", "calls", "renewals"]
+__all__ = ["TRIGGERS", "Size", "calls", "renewals", "start"]
 
 _ZONES = 3
 _DEADLINE_S = 2.0
@@ -167,6 +167,29 @@ def calls(trigger: str, size: Size) -> dict[str, Any]:
         "lease_requests_s_most": max(counts.renewals[each] for each in span),
         "back_s": back,
         "doubled": shard.doubled,
+        "took_s": round(time.perf_counter() - began, 1),
+    }
+
+
+@_collecting_seldom()
+def start(size: Size) -> dict[str, Any]:
+    """Return what is asked of leases, and of which server, when all clients begin together.
+
+    Within a second, and at the first of the servers, as all were given the same list.
+    """
+    began = time.perf_counter()
+    crowd = Crowd(1, size.servers, at_first=True)
+    shard = Shard(crowd.loop, crowd.network, crowd.dice, servers=size.servers)
+    crowd.begin(size.clients, 1.0, shard.grant)
+    crowd.loop.at(1.0, None, crowd.call_on, _CALM_S, size.calls_s, _DEADLINE_S)
+    crowd.loop.run(_CALM_S + _DEADLINE_S)
+    counts = crowd.counts
+    return {
+        "clients": size.clients,
+        "clients_in_turn": crowd.in_turn(),
+        "goodput_s": round(_mean(counts.answered, range(1, int(_CALM_S)))),
+        "lease_requests_s_most": max(counts.renewals.values()),
+        "largest_share": round(max(counts.shares.values()) / sum(counts.shares.values()), 3),
         "took_s": round(time.perf_counter() - began, 1),
     }
 

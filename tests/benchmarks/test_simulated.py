@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.simulated.parts import TRIGGERS, Size, calls, renewals
+from benchmarks.simulated.parts import TRIGGERS, Size, calls, renewals, start
 
 
 def test_clients_of_a_lost_zone_keep_their_leases() -> None:
@@ -27,6 +27,14 @@ def test_calls_are_answered_in_time_again(trigger: str) -> None:
     assert found["goodput_s_before"] > 8
     assert found["back_s"] is not None
     assert found["attempts_a_call"] >= 1
+
+
+def test_a_start_of_all_clients_makes_no_storm_of_lease_requests() -> None:
+    """Each tries its lease at one target, at others as calls are made (DESIGN §5)."""
+    found = start(Size(clients=60, servers=8, calls_s=12.0))
+    assert found["clients_in_turn"] == 60
+    assert found["lease_requests_s_most"] < 75
+    assert found["largest_share"] < 1.5 / 8, "though all began at the first"
 
 
 def test_a_restart_makes_no_storm_of_lease_requests() -> None:

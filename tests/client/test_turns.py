@@ -352,8 +352,9 @@ def test_attempts_after_the_first_keep_their_target() -> None:
     """So do the RPCs of one batch; a hedge has another one (DESIGN §5)."""
     router = Router(Targets(["a:1", "b:1", "c:1"]), lambda: 0.0)
     router.granted(STORE, 0.0)
-    for each in router.due(0):
-        router.tried(each, Trial.YES)
+    for calls in (0, 2):
+        for each in router.due(calls):
+            router.tried(each, Trial.YES)
 
     def sent(route: Route, number: int, *under_way: int) -> int:
         planned = route.next(under_way)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from random import Random
+
+import pytest
+
 from _rifl_ground.refusals import Outcome
 from rifl.core._calling.answer import AttemptAnswer, Step, judge
 from rifl.core._calling.client_session import ClientSession, LeaseGrant
@@ -17,11 +22,15 @@ def granted(count: int = 3, place: float = 0.0, *, yes: bool = True) -> Targets:
     targets = Targets([f"{chr(97 + at)}:1" for at in range(count)])
     one = targets.one_store
     one.granted(0, STORE, place)
-    others = one.due(0.0, 0)
-    assert others == list(range(1, count)), "each is tried once, at once"
-    if yes:
-        for other in others:
+    calls, tried = 0, []
+    while yes and len(tried) < count - 1:
+        for other in one.due(0.0, calls):
+            tried.append(other)
             targets.tried(other, Trial.YES, 0.0)
+        calls += 1
+    assert len(set(tried)) == len(tried), "each is tried once"
+    # The count of calls begins anew.
+    one._calls = -count
     return targets
 
 
@@ -106,6 +115,62 @@ def test_of_many_that_failed_one_is_tried_for_as_many_calls_as_there_are() -> No
     assert one.due_at(now) is None
 
 
+def test_a_lease_is_tried_at_once_at_one_target_of_the_clients_own() -> None:
+    """At others as calls are made: many clients may begin together (OneStore, invariant 4)."""
+    firsts = set()
+    for place in range(90):
+        one = granted(10, place / 90, yes=False).one_store
+        first, *more = one.due(0.0, 0)
+        assert not more
+        assert one.due(0.0, 8) == [], "too few calls"
+        firsts.add(first)
+        one.tried(first, Trial.YES, 0.0)
+        came = []
+        for calls in range(1, 100):
+            for each in one.due(0.0, calls):
+                one.tried(each, Trial.YES, 0.0)
+                came.append(calls)
+        assert came == [8, 15, 21, 26, 30, 33, 35, 36]
+    assert firsts == {*range(1, 10)}
+
+
+def test_a_client_all_of_whose_targets_fail_goes_on_at_those_that_it_did_not_try() -> None:
+    """By calls and renewals, not by trials; one that is over another store is left out (§5)."""
+    targets = granted(5, yes=False)
+    one = targets.one_store
+    for calls, index, trial in ((0, 1, Trial.YES), (9, 2, Trial.REFUSED)):
+        assert one.due(0.0, calls) == [index]
+        targets.tried(index, trial, 0.0)
+    assert sorted(turns(targets, 8)) == [0, 0, 1, 1, 1, 1, 1, 1]
+    went = []
+    for at in range(6):
+        targets.answered(0, LOST, float(at))
+        targets.answered(1, LOST, float(at))
+        targets.answered(targets.current, LOST, float(at))
+        went.append(targets.current)
+    assert {3, 4} <= set(went) <= {0, 1, 3, 4}
+    targets.tried(0, Trial.FAILED, 9.0)
+    assert targets.current == went[-1], "no failed trial moves it"
+    targets.tried(1, Trial.YES, 9.0)
+    assert targets.current == 1
+
+
+@pytest.mark.parametrize("known", [2, 4, 10])
+def test_until_all_are_tried_each_target_has_its_share_of_the_calls(known: int) -> None:
+    """Clients that all began at the first one do not overload it (OneStore, invariant 5)."""
+    calls: Counter[int] = Counter()
+    dice = Random(1)
+    for _ in range(1000):
+        targets = granted(10, dice.random(), yes=False)
+        one, number = targets.one_store, 0
+        while len(one.used) < known:
+            number += 1
+            for each in one.due(0.0, number):
+                targets.tried(each, Trial.YES, 0.0)
+        calls.update(turns(targets, 3))
+    assert all(200 < calls[each] < 400 for each in range(10)), "300 of each"
+
+
 def test_one_that_stays_away_keeps_no_other_one_away() -> None:
     """Nor does one that does not answer, which is asked apart (OneStore, invariant 4)."""
     for kind in (Trial.FAILED, Trial.SILENT):
@@ -128,20 +193,21 @@ def test_a_look_that_found_too_few_calls_is_repeated_soon_then_seldom() -> None:
     assert one.due(20.0, 100) == [0]
     targets.tried(0, Trial.YES, 20.0)
     pauses, now = [], 20.0
-    for _ in range(6):
+    for _ in range(9):
         assert one.due(now, 101) == []
         at = one.due_at(now)
         assert at is not None
         pauses.append(at - now)
         now = at
-    assert pauses == [1.0, 1.0, 2.0, 4.0, 8.0, 10.0]
+    assert [round(each, 1) for each in pauses] == [0.1, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0]
 
 
 def test_a_trial_that_was_lost_is_made_again() -> None:
     """An interrupt may end one: no end of it is told."""
-    targets = granted(yes=False)
-    assert targets.one_store.due(1.0, 1) == []
-    assert targets.one_store.due(31.0, 1) == [1, 2]
+    one = granted(2, yes=False).one_store
+    assert one.due(0.0, 0) == [1]
+    assert one.due(1.0, 1) == []
+    assert one.due(31.0, 1) == [1]
 
 
 def test_what_does_not_answer_is_asked_apart() -> None:
@@ -192,7 +258,7 @@ def test_a_strangers_refusal_leaves_it_out_while_there_are_others() -> None:
     assert targets.refused(2, 1.0)
     assert turns(targets, 2) == [1, 1]
     assert not targets.refused(1, 1.0)
-    assert sorted(targets.one_store.due(61.0, 1)) == [0, 2]
+    assert sorted(targets.one_store.due(61.0, 9)) == [0, 2]
 
 
 def test_attempts_prefer_and_avoid_targets() -> None:
@@ -222,10 +288,10 @@ def test_another_store_begins_anew_and_the_same_one_does_not() -> None:
     targets.tried(2, Trial.REFUSED, 1.0)
     one.granted(0, STORE, 0.5)
     assert one.used == (0, 1)
-    assert one.due(1.0, 0) == [2]
+    assert one.due(1.0, 1) == [2]
     one.granted(2, STORE + 1, 0.0)
     assert one.used == ()
-    assert one.due(0.0, 0) == [0, 1]
+    assert one.due(0.0, 0) == [0]
 
 
 def test_a_call_that_a_stranger_refused_is_sent_again_and_ends_no_lease() -> None:

@@ -11,6 +11,10 @@ from collections.abc import Collection, Iterator
 _PAUSE_S, _LONGEST_PAUSE_S = 1.0, 10.0
 # One that is over another store, or knows no leases.
 _OTHER_PAUSE_S, _LONGEST_OTHER_PAUSE_S = 60.0, 960.0
+# Whether enough calls were made for another trial is seen no sooner than after so long.
+_LOOK_S = 0.1
+# Its fraction after multiplication is another number of the client's own.
+_MIXED = 997
 # A trial that has not been answered for so long was lost.
 _LOST_S = 30.0
 
@@ -43,9 +47,14 @@ class _Place:
         self.calls = -1
 
     @property
-    def failed(self) -> bool:
-        """Whether it is left out, over the store, as nothing could be had there."""
-        return self.ours and self.left_out and self.pause_s > 0
+    def untried(self) -> bool:
+        """Whether no trial of the lease has ended there yet."""
+        return self.left_out and self.pause_s == 0
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is tried in its turn: it is over the store, or may be."""
+        return self.left_out and (self.ours or self.untried)
 
 
 class OneStore:
@@ -61,8 +70,12 @@ class OneStore:
        and none is known to lead. Else ``turn`` is None.
     3. A target is tried once for each lease; after that only while calls are made, and after
        pauses: of 1 to 10 s if it failed, of 1 to 16 minutes if it is over another store.
-    4. Of those over the store that failed one is tried at a time, the next one after as many calls
-       as there are: after a restart of all of them, calls make more load than trials.
+    4. Of those over the store that failed, or that a lease was not tried at, one is tried at a
+       time, the next one after as many calls as there are: when all clients begin, or after a
+       restart of all targets, calls make more load than trials. At once only the first: the
+       client's own.
+    5. Until all were tried, the target that granted the lease, which is most clients' first, has
+       no more than its share of the calls.
 
     Times are seconds of any monotonic clock. No I/O, no randomness; serialised by the shell,
     which may read ``used`` and take from ``turn`` at any time.
@@ -76,8 +89,10 @@ class OneStore:
         self._count = count
         self._places: dict[int, _Place] = {}
         self._place = 0.0
-        # When one that failed was tried last, and how many calls there were.
-        self._tried_at, self._calls = -math.inf, 0
+        # Where the lease was granted.
+        self._home = 0
+        # When one that had to wait was tried last, and how many calls there were.
+        self._tried_at, self._calls = -math.inf, -self._count
 
     @property
     def known(self) -> list[int]:
@@ -88,6 +103,15 @@ class OneStore:
     def several(self) -> bool:
         """Whether there is more than one."""
         return len(self.known) > 1
+
+    @property
+    def may_take(self) -> list[int]:
+        """The known ones; if none takes calls, those that the lease was not tried at, too."""
+        return [
+            index
+            for index, place in self._places.items()
+            if place.ours or (place.untried and not self.used)
+        ]
 
     def granted(self, index: int, store: int, place: float) -> None:
         """Take a lease that a target granted, of a store; 0: it has no number.
@@ -103,8 +127,11 @@ class OneStore:
             return
         self.end()
         if store and self._count > 1:
-            self.store, self._place = store, place
-            self._places = {each: _Place(ours=each == index) for each in range(self._count)}
+            self.store, self._place, self._home = store, place, index
+            others = [each for each in range(self._count) if each != index]
+            first = int(place * len(others))
+            order = [index, *others[first:], *others[:first]]
+            self._places = {each: _Place(ours=each == index) for each in order}
 
     def end(self) -> None:
         """Know nothing: one of the targets leads, or what granted the lease is not known."""
@@ -134,26 +161,26 @@ class OneStore:
         }
         if not due:
             return []
-        first = self._first_failed(due, calls)
+        first = self._first_of_those_that_wait(due, calls)
         found = [
             index
             for index, place in due.items()
-            if silent in (None, place.silent) and (index == first or not place.failed)
+            if silent in (None, place.silent) and (index == first or not place.waits)
         ][:most]
         for index in found:
             place = self._places[index]
-            if place.failed:
+            if place.waits:
                 self._tried_at, self._calls = now, calls
             place.tried, place.calls, place.try_at = True, calls, now + _LOST_S
         return found
 
-    def _first_failed(self, due: dict[int, _Place], calls: int) -> int | None:
-        """Return which one that failed is tried next: that has waited longest; None: none yet."""
-        failed = sum(place.failed for place in self._places.values())
+    def _first_of_those_that_wait(self, due: dict[int, _Place], calls: int) -> int | None:
+        """Return which one is tried next: that has waited longest; None: none yet."""
+        count = sum(place.waits for place in self._places.values())
         # The count of calls may begin anew.
-        if 0 <= calls - self._calls < failed:
+        if 0 <= calls - self._calls < count:
             return None
-        waiting = [index for index, place in due.items() if place.failed]
+        waiting = [index for index, place in due.items() if place.waits]
         return min(waiting, key=lambda index: due[index].try_at, default=None)
 
     def due_at(self, now: float) -> float | None:
@@ -161,7 +188,7 @@ class OneStore:
         at = min((place.try_at for place in self._places.values()), default=math.inf)
         if at <= now:
             # Too few calls were made since the last trial.
-            return now + min(max(now - self._tried_at, _PAUSE_S), _LONGEST_PAUSE_S)
+            return now + min(max(now - self._tried_at, _LOOK_S), _LONGEST_PAUSE_S)
         return None if at == math.inf else at
 
     def tried(self, index: int, trial: Trial, now: float) -> bool:
@@ -212,9 +239,20 @@ class OneStore:
         used.sort(key=lambda index: (index - first) % self._count)
         # Each is good with the other's last value: an interrupt may come between the two.
         if len(known) > 1 and used:
-            self.turn = itertools.cycle(used)
+            self.turn = itertools.cycle(self._in_turn(used))
             self.used = tuple(used)
         else:
             self.used = ()
             self.turn = None
         return self.used != before
+
+    def _in_turn(self, used: list[int]) -> list[int]:
+        """Return the turns: others take those of targets that are not known yet."""
+        others = [index for index in used if index != self._home]
+        untried = sum(place.untried for place in self._places.values())
+        if not untried or not others or len(others) == len(used):
+            return used
+        turns = [*itertools.islice(itertools.cycle(others), len(others) + untried)]
+        # A client may make few calls: among those of many, the first target's turn comes anywhere.
+        turns.insert(int(self._place * _MIXED % 1 * (len(turns) + 1)), self._home)
+        return turns

@@ -150,7 +150,7 @@ class Targets:
 
     def _stay_known(self) -> None:
         one = self.one_store
-        if self.current not in one.known:
+        if self.current not in one.may_take:
             self.current = self._longest_ago(list(one.used) or one.known)
 
     def _next(self) -> int:
@@ -161,9 +161,9 @@ class Targets:
         return self._longest_ago(others) if others else self.current
 
     def _others(self, index: int | None) -> list[int]:
-        """Return the targets but for one: if several are over one store, those alone."""
+        """Return the targets but for one: if several are over one store, those that may be."""
         one = self.one_store
-        among = one.known if one.several else range(len(self.addresses))
+        among = one.may_take if one.several else range(len(self.addresses))
         return [other for other in among if other != index]
 
     def _longest_ago(self, indices: list[int]) -> int:
