@@ -22,7 +22,8 @@ def granted(count: int = 3, place: float = 0.0, *, yes: bool = True) -> Targets:
     targets = Targets([f"{chr(97 + at)}:1" for at in range(count)])
     one = targets.one_store
     one.granted(0, STORE, place)
-    calls, tried = 0, []
+    tried: list[int] = []
+    calls = 0
     while yes and len(tried) < count - 1:
         for other in one.due(0.0, calls):
             tried.append(other)
