@@ -160,7 +160,7 @@ class Reader:
         # Through which LSN everything was read, once it is known where to begin.
         self._through: int | None = None
         # Where a read began that has not ended, and what it did not want.
-        self._broken: tuple[int | None, Position | None] | None = None
+        self._broken: tuple[int, Position | None] | None = None
         if isinstance(start, Position):
             start.check_incarnation(incarnation)
 
@@ -171,7 +171,12 @@ class Reader:
 
     @property
     def through(self) -> int:
-        """Through which LSN it has read everything; 0 before it began."""
+        """Through which LSN it has returned everything; 0 before it began."""
+        # What a read took that broke off was not returned.
+        return self._at if self._broken is None else self._broken[0]
+
+    @property
+    def _at(self) -> int:
         return self._through or 0
 
     def begin(self) -> Rule[None]:
@@ -202,8 +207,8 @@ class Reader:
         if self._broken is not None:
             # What was taken and not returned is read again; the ring may have half of it.
             self._through, self._after = self._broken
-            self._ring.begin(self.through)
-        self._broken = self._through, self._after
+            self._ring.begin(self._at)
+        self._broken = self._at, self._after
         found = yield from self._read(limit)
         self._broken = None
         return found
@@ -212,16 +217,16 @@ class Reader:
         messages: list[Committed] = []
         doubled = 1
         while len(messages) < limit:
-            before = self.through
+            before = self._at
             most = min(limit - len(messages), self._page) * doubled
             found: Rows = yield Read(before, most, self._tag)
             messages += yield from self.feed(found.rows, found.through)
             if not found.rows:
                 break
             # One append may have more entries than were read: then they are read together.
-            doubled = 1 if self.through > before else 2 * doubled
+            doubled = 1 if self._at > before else 2 * doubled
         yield from check_whole(messages)
-        return ReadBatch(messages, self.through)
+        return ReadBatch(messages, self._at)
 
     def feed(self, rows: Sequence[Row], through: int) -> Rule[list[Committed]]:
         """Take the rows above ``self.through`` with the tag, all of them through an LSN.
@@ -238,7 +243,7 @@ class Reader:
             if data is None:
                 entry = read_row(row)
                 if entry.last_lsn > through:
-                    through = max(self.through, lsn - entry.index - 1)
+                    through = max(self._at, lsn - entry.index - 1)
                     break
                 found += yield from self._taken(entry)
                 continue
@@ -247,7 +252,7 @@ class Reader:
             last = first + data.count - 1
             if last != commit:
                 if last > through:
-                    through = max(self.through, first - 1)
+                    through = max(self._at, first - 1)
                     break
                 commit, ordinal = last, 0
                 # All entries of an append say the same.

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sharedlog._core.entry import ProducerDecision
-from sharedlog._core.errors import LogForked, TrimmedLog
+from sharedlog._core.errors import LogForked, LogUnavailable, TrimmedLog
 from sharedlog._core.position import Position
 from sharedlog._core.producers import append
 from sharedlog._core.ranges import Range, RangeReader, last_offset, split
@@ -14,9 +14,17 @@ from sharedlog._core.spans import decide, pend
 from sharedlog._core.steps import Ends
 from sharedlog._core.streams import tag_of
 from sharedlog._core.trim import Committers, trim
-from sharedlog._engines.driving import carry_out
+from sharedlog._engines.driving import carry_out, do
 from sharedlog._engines.memory import MemoryEngine
-from tests.sharedlog.logs import INCARNATION, carry_out_at, message, pending, producer
+from tests.sharedlog.logs import (
+    INCARNATION,
+    Ended,
+    carry_out_at,
+    message,
+    next_step,
+    pending,
+    producer,
+)
 
 SUBSTREAMS = 3
 TAGS = [tag_of("s", each) for each in range(SUBSTREAMS)]
@@ -124,6 +132,25 @@ def test_a_range_that_was_trimmed_is_never_read_in_part():
     carry_out_at(engine, trim(Committers(), late, 0), late)
     with pytest.raises(TrimmedLog):
         _read(engine, Range(TAGS[0], bounds[0], bounds[-1]), 10)
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_a_read_of_a_range_that_broke_off_is_done_again(at):
+    """Whichever of its steps was not answered, nothing of the range is left out (C4)."""
+    engine, bounds = _written([("commit", [0]), ("pend", [0]), ("decide", []), ("commit", [0])])
+    of = Range(TAGS[0], bounds[0], bounds[-1])
+    whole = _read(engine, of, 10)
+    reader = RangeReader(of, INCARNATION)
+    rule, answer = reader.read(10), None
+    for _ in range(at):
+        step = next_step(rule, answer)
+        assert not isinstance(step, Ended)
+        answer = do(engine, step)
+    assert not isinstance(next_step(rule, answer), Ended)
+    with pytest.raises(LogUnavailable):
+        rule.throw(LogUnavailable("for a moment"))
+    assert carry_out(engine, reader.read(10)) == whole
+    assert len(whole) == 3
 
 
 def test_a_range_behind_a_message_of_another_log_is_refused():

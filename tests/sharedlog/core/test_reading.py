@@ -266,6 +266,8 @@ def test_a_read_that_broke_off_is_done_again(at):
     carry_out(engine, decide(mine, 3, [ProducerDecision(mine.id, 2, begins)], commits=True))
     carry_out(engine, append(mine, 4, [message("d")]))
     reader = Reader(tag_of("s", 0), INCARNATION)
+    carry_out(engine, reader.begin())
+    begun = reader.through
     rule, answer = reader.read(2), None
     broken = False
     for number in itertools.count():
@@ -275,6 +277,8 @@ def test_a_read_that_broke_off_is_done_again(at):
         if number == at:
             with pytest.raises(LogUnavailable):
                 rule.throw(LogUnavailable("for a moment"))
+            # What it took was not returned.
+            assert reader.through == begun
             broken = True
             break
         answer = do(engine, step)
