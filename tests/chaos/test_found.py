@@ -28,6 +28,7 @@ from rifl.core._serving.policy import Kind
 from rifl.core._shared.errors import LeaseExpired
 from sharedlog._consumer.redis_transaction import RedisTransaction
 from sharedlog._core.consumer.changelog import Changelog
+from sharedlog._core.reading import Reader
 
 # Where a change of what seeds draw has moved the one of the table, so many are searched.
 WITHIN = 1_000
@@ -179,7 +180,12 @@ def _states_of_a_time_before() -> AbstractContextManager[Any]:
     return patch.object(Changelog, "passed", passed)
 
 
+def _rows_taken_for_returned() -> AbstractContextManager[Any]:
+    return patch.object(Reader, "through", property(lambda reader: reader._at))
+
+
 FOUND = (
+    Found("a range's rest left out", "query", 5, _rows_taken_for_returned),
     Found("a state of a time before", "consumer", 803, _states_of_a_time_before),
     # Beside it no process knew that it had a shard: one seed in thousands shows it,
     # ``test_a_process_leaves_a_shard_that_it_was_given_unknowingly`` always.

@@ -10,10 +10,9 @@ from chaos.sim.faults import Fault, Point
 from chaos.sim.log.cast import Cast
 from chaos.sim.log.course import Course, count
 from chaos.sim.query.parts import Part, written
-from sharedlog._core.errors import Fenced, LogError, LogUnavailable
+from sharedlog._core.errors import Fenced, LogError
 from sharedlog._core.query.attempt import TaskAttempt, TaskResult
 from sharedlog._core.query.state import Ticket
-from sharedlog._core.steps import Rule
 
 __all__ = ["Owner", "TaskRun"]
 
@@ -86,9 +85,7 @@ class TaskRun:
             self._end(None, error)
 
     def _read(self) -> None:
-        # Of a read that is not answered the product's task fails: its reader is of no use then.
-        tries = iter((self._reading.read,))
-        self._course(Point.FOLLOWING, lambda: next(tries, _unanswered)(), self._took)
+        self._course(Point.FOLLOWING, self._reading.read, self._took)
 
     def _took(self, rows: list[bytes] | None, error: LogError | None) -> None:
         if rows is None:
@@ -151,8 +148,3 @@ class TaskRun:
             self._say(f"fails: {error!r}")
         # The driver hears of it a moment later, if it is there.
         self._cast.loop.after(0.002 * self._cast.random.random(), self._told, result, error)
-
-
-def _unanswered() -> Rule[list[bytes]]:
-    yield from ()
-    raise LogUnavailable("a read was not answered")
