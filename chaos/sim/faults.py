@@ -137,6 +137,7 @@ class Point(enum.Enum):
     FENCING = "fence"
     GRANTING = "grant"
     FOLLOWING = "committed-read"
+    TICKED = "read-after-a-timer"
     HOLDING_ON = "hold-moved"
     NAMED = "named-append"
     APPEND_IN = "append-in-a-transaction"

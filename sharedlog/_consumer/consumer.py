@@ -46,6 +46,7 @@ from sharedlog._core.named import check_any_name
 from sharedlog._core.position import Position
 from sharedlog._core.streams import check_name, stream_of, substream_number, tag_of
 from sharedlog._engines.elsewhere import refuse_served
+from sharedlog._engines.engine import Stirring
 from sharedlog._log.log import Log
 from sharedlog._log.place import forked
 
@@ -270,9 +271,9 @@ class Consumer:
 
     def _run(self) -> None:
         with self._member() as work:
+            tail: int | None = None
             while not self._stops():
-                if not work.round():
-                    self._wait(work)
+                tail = None if work.round(tail) else self._wait(work)
 
     def once(self) -> int:
         """Consume the messages that are there, and return how many this did; else as ``run``.
@@ -303,19 +304,21 @@ class Consumer:
             raise LogStopped("the log was closed")
         return self._closing.is_set()
 
-    def _wait(self, work: ShardWork) -> None:
-        """Wait for messages, or until other work is due."""
+    def _wait(self, work: ShardWork) -> int | None:
+        """Wait for messages, or until other work is due; the log's tail, if that is known."""
         timeout_s, through = min(work.idle_s(), _SLICE_S), work.through
-        place = self._log._place
+        engine = self._log._place.engine
         if through < 0:
             self._closing.wait(timeout_s)
-            return
+            return None
+        wait = engine.hear if isinstance(engine, Stirring) else engine.wait
         try:
-            place.engine.wait(through, timeout_s)
+            return wait(through, timeout_s)
         except LogStopped:
             raise
         except LogUnavailable:
             self._closing.wait(_SLICE_S)
+            return None
 
     def _alone(self, act: Callable[[], _R]) -> _R:
         try:

@@ -75,7 +75,7 @@ class Standbys:
 # Of a lease: what renews it is late by less.
 _OVER = 1.2
 # It looks so often who has what where an engine tells of no change.
-_SURE_S = 1.0
+_SURE_S = 2.0
 
 
 class ConsumerSettings(NamedTuple):

@@ -46,9 +46,10 @@ class Turning:
         """Whether this process is a forked child of the one that this belongs to."""
         return self._carrier.inherited
 
-    def turn(self, own: OwnedShard) -> int:
+    def turn(self, own: OwnedShard, tail: int | None = None) -> int:
         """Have a shard take its turn, of one transaction; messages done.
 
+        ``tail``: as ``Shard.turn`` has it.
         Raises what no further try mends, as ``Work.round``.
         """
         shard, now_s = own.shard, self._clock()
@@ -67,7 +68,7 @@ class Turning:
             own.fired = not own.fired and self._fire(own, now_s)
             if own.fired:
                 return 0
-            turned = self._carrier.carry(shard.turn())
+            turned = self._carrier.carry(shard.turn(tail))
             if turned.done:
                 self._settling.begin(own, self._carrier.carry)
             if own.settling is None:

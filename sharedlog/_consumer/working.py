@@ -72,9 +72,11 @@ class ShardWork:
         """The tags of those that it has."""
         return sorted(self._own)
 
-    def round(self) -> int:
+    def round(self, tail: int | None = None) -> int:
         """Share the shards where it is time to, and have each take a turn; messages done.
 
+        ``tail``: where the log ended a moment ago, if that is known: no shard reads up to there
+        again.
         Where there are lanes these go on by themselves: none, and it is time to wait.
 
         Raises what no further try mends: ``StoreWentBack``, ``LogForked``, ``TrimmedLog``,
@@ -86,7 +88,7 @@ class ShardWork:
         if self._lanes is not None:
             return self._round_of(self._lanes)
         self.sharing.look()
-        done = self._turns()
+        done = self._turns(tail)
         while not done and self._settling.wait(self._at_work()):
             done = self._turns()
         self._move_holds()
@@ -160,8 +162,8 @@ class ShardWork:
         now_s = self._clock()
         return [own for own in list(self._own.values()) if own.not_before_s <= now_s]
 
-    def _turns(self) -> int:
-        done = sum(self._turning.turn(own) for own in list(self._own.values()))
+    def _turns(self, tail: int | None = None) -> int:
+        done = sum(self._turning.turn(own, tail) for own in list(self._own.values()))
         self._done += done
         return done
 

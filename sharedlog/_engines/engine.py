@@ -117,6 +117,12 @@ class Stirring(Protocol):
         A hint, which may be late or miss one. None: it does not hear; it is another number later.
         """
 
+    def hear(self, after: int, timeout_s: float) -> int:
+        """Wait as ``wait``, but for one who waits again and again.
+
+        What returned within the last second may be missing from the tail, if no hint tells of it.
+        """
+
 
 @runtime_checkable
 class Joining(Protocol):

@@ -186,7 +186,7 @@ def _rows_taken_for_returned() -> AbstractContextManager[Any]:
 
 FOUND = (
     Found("a range's rest left out", "query", 5, _rows_taken_for_returned),
-    Found("a state of a time before", "consumer", 803, _states_of_a_time_before),
+    Found("a state of a time before", "consumer", 67, _states_of_a_time_before),
     # Beside it no process knew that it had a shard: one seed in thousands shows it,
     # ``test_a_process_leaves_a_shard_that_it_was_given_unknowingly`` always.
     Found(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from chaos.sim.consumer.names import TAGS
 from chaos.sim.consumer.stage import Acting, Stage
 from chaos.sim.faults import Point
 from sharedlog._core.commit import Commit
@@ -54,7 +55,8 @@ class SimulatedEngine:
 
     def read(self, after: int, limit: int, tag: str | None = None) -> Rows:
         """See ``Engine``."""
-        found: Rows = self._asked(Read(after, limit, tag), Point.FOLLOWING)
+        point = Point.FOLLOWING if tag not in TAGS else self._actor.reading(tag)
+        found: Rows = self._asked(Read(after, limit, tag), point)
         return found
 
     def tail(self) -> int:

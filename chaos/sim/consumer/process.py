@@ -107,8 +107,8 @@ class ConsumerProcess:
         self.process.alive = False
         self._lives = 0
         self.closing = Event(cast.strands)
-        # The shard whose timer fires.
-        self.ticked = ""
+        # The shard whose timer fires; it has not read on since then, nor have others.
+        self.ticked, self._has_ticked = "", False
         # Of shards whose handler called with another thing than before, how often.
         self.strayed: Counter[str] = Counter()
         # It is not started: an operator has stopped all.
@@ -180,6 +180,15 @@ class ConsumerProcess:
         finally:
             courses.pop(about, None)
 
+    def reading(self, tag: str | None) -> Point:
+        """Return what it is about when it reads a shard's stream.
+
+        In the turn that follows a timer's, the shards before that one read on: their reads are
+        the last steps before it reads on itself, without a timer that is due.
+        """
+        has_ticked, self._has_ticked = self._has_ticked, False
+        return Point.TICKED if has_ticked and tag != self.ticked else Point.FOLLOWING
+
     # One life.
 
     def _main(self) -> None:
@@ -221,7 +230,7 @@ class ConsumerProcess:
             case SendCall():
                 return self.cast.service.send(self, step)
             case Fire(tag):
-                self.ticked = tag
+                self.ticked, self._has_ticked = tag, True
             case Bury(message):
                 self.strayed.pop(message.tag, None)
             # Of a state in the log: the first of these at each take-over, the other at each commit.
@@ -250,7 +259,7 @@ class _Simulated(Consumer):
         self._closing = actor.closing  # type: ignore[assignment]
         self._clock, self._has_ended = actor.process.clock, cast.has_ended
         now_us = lambda: int(actor.process.wall_clock() * 1e6)  # noqa: E731 - of this life
-        self._settings = self._settings._replace(now_us=now_us)
+        self._settings = self._settings._replace(now_us=now_us, pass_s=setup.pass_s)
 
     def _new_membership(self) -> Membership:
         found, process = super()._new_membership(), self._actor.process

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 from chaos.sim.consumer.stage import Setup
@@ -62,6 +63,7 @@ def _cells(faults: tuple[Fault, ...], points: tuple[Point, ...]) -> frozenset[tu
 # Where each fault has to strike.
 REQUIRED = (
     _cells((Fault.CRASH, Fault.STOP), (*_OF_LOG, *_OF_STORE, *_OF_SERVICE, Point.HANDLER))
+    | _cells((Fault.STOP,), (Point.TICKED,))
     | _cells((Fault.STORE_LOSS,), (*_OF_LOG, *_OF_STORE, *_OF_SERVICE))
     | _cells(
         (Fault.STORE_STALL,),
@@ -84,6 +86,8 @@ _TURNS = {
     for store in STORES
 }
 _BETWEEN = (Point.FOLLOWING, Point.NAMED, Point.HOLDING_ON, Point.LOOKING)
+# When nothing comes, after what does.
+_QUIET_S = (2.0, 10.0, 18.0)
 _RARELY = (Fault.RESTORE, Fault.WIPE)
 _METHODS = ("append", "append", "append", "append", "transaction", "joint")
 _BEHAVIOURS = {
@@ -111,6 +115,8 @@ def setup_of(schedule: Schedule) -> Setup:
         resets=random.random() < 0.2 and store != "log" and not restored,
         # Where the store alone is put back, the log is elsewhere.
         joined=random.random() < 0.3 and store in ("sqlite", "postgres") and not restored,
+        # A run is not much longer than the product's default.
+        pass_s=random.choice((0.5, 0.5, 10.0)),
     )
 
 
@@ -166,13 +172,30 @@ def draw_consumer(seed: int) -> Schedule:
                 faults.append(PlannedFault(at, Fault.CRASH, 0.05, 0, random.random(), killed))
     if not seed % ONE_IN:
         faults += _in_turn(seed)
-    return Schedule(
+    schedule = Schedule(
         "consumer",
         seed,
         setting,
         tuple(sorted(calls, key=lambda call: call.at)),
         tuple(sorted(faults, key=lambda fault: fault.at)),
     )
+    setup = setup_of(schedule)
+    if setup.store == "log" and setup.timer:
+        schedule = replace(schedule, faults=(*schedule.faults, *_in_the_quiet(seed)))
+    return schedule
+
+
+def _in_the_quiet(seed: int) -> list[PlannedFault]:
+    """Draw stops when nothing comes any more: only timers change a state, which is in the log.
+
+    A process that is taken for dead between two turns reads on, where neither a message nor a
+    timer of its own is due, by which it would learn of that.
+    """
+    random = Random(f"consumer in the quiet {seed}")  # noqa: S311 - repeatable, not secret
+    times = (ACTIVE_S + each + random.random() for each in _QUIET_S)
+    return [
+        PlannedFault(at, Fault.STOP, 4.0 + random.random(), 0, 1.0, Point.TICKED) for at in times
+    ]
 
 
 def _in_turn(seed: int) -> list[PlannedFault]:

@@ -50,6 +50,9 @@ class Acting(Protocol):
     def at(self, point: Point) -> AbstractContextManager[None]:
         """Be about something."""
 
+    def reading(self, tag: str | None) -> Point:
+        """Return what it is about when it reads a shard's stream."""
+
 
 class Setup(NamedTuple):
     """What a consumer of a run is.
@@ -57,7 +60,8 @@ class Setup(NamedTuple):
     ``store``: ``sqlite``, ``postgres``, ``redis`` or ``log``. ``buries``: there are dead letters.
     ``calls``: its handlers call a service. ``aside``: what shards owe is appended in other threads.
     ``resets``: an operator has all be done again, from the beginning. ``joined``: the log is in the
-    store's database, and what handlers publish is in its transactions.
+    store's database, and what handlers publish is in its transactions. ``pass_s``: how often idle
+    shards move their checkpoints.
     """
 
     store: str
@@ -70,6 +74,7 @@ class Setup(NamedTuple):
     timer: bool
     resets: bool
     joined: bool
+    pass_s: float
 
 
 class Plan(NamedTuple):

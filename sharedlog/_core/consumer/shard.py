@@ -158,9 +158,10 @@ class Shard:
         """T2: have what was committed in the log, once its keeper has committed it."""
         yield from self.keeper.settle()
 
-    def turn(self) -> Asked[Turned]:
+    def turn(self, tail: int | None = None) -> Asked[Turned]:
         """Carry out one transaction, of messages that are there; then ``settle`` at once.
 
+        ``tail``: where the log ended a moment ago, if that is known.
         Raises ``Fenced``: the shard is another one's.
         """
         # T3: nothing of the next one begins before the log has acknowledged this.
@@ -171,8 +172,9 @@ class Shard:
         if reader is None:
             raise AssertionError("no turn before the shard was taken over")
         if not self._ready:
-            batch: ReadBatch = yield from self._unless_behind(reader.read(_READ))
-            self._ready.extend(batch.messages)
+            if tail is None or tail > reader.through:
+                batch: ReadBatch = yield from self._unless_behind(reader.read(_READ))
+                self._ready.extend(batch.messages)
             self._looked = True
         if not self._ready:
             return Turned()

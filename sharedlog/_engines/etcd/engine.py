@@ -165,12 +165,19 @@ class EtcdEngine:
 
         What another request of this process was told meanwhile is not asked again.
         """
+        return self._wait(after, timeout_s, 0.0)
+
+    def hear(self, after: int, timeout_s: float) -> int:
+        """Wait; what was told within a second is not asked again. See ``Stirring``."""
+        return self._wait(after, timeout_s, 0.0 if self.stirs is None else _LOOK_S)
+
+    def _wait(self, after: int, timeout_s: float, known_s: float) -> int:
         watch, since_s = self._watch, time.monotonic()
         end, silent = since_s + timeout_s, False
         while True:
             seen, left_s = self._log.seen, end - time.monotonic()
             looks = silent or not watch.news or left_s <= 0 or seen.tail > after
-            if watch.news > seen.revision or (looks and seen.as_of_s < since_s):
+            if watch.news > seen.revision or (looks and seen.as_of_s < since_s - known_s):
                 self.tail()
                 seen = self._log.seen
             watch.check(seen.head_revision)

@@ -12,6 +12,7 @@ from rifl.testing import FakeClock
 from sharedlog._consumer.membership import Membership
 from sharedlog._core.commit import Refused
 from sharedlog._core.consumer.members import MemberTerm, join, look, part
+from sharedlog._engines.etcd import engine as etcd_engine
 from sharedlog._engines.etcd.client import Client
 from tests.helpers.waiting import until
 from tests.sharedlog.consumer.world import World
@@ -140,6 +141,26 @@ def test_a_process_with_a_long_lease_moves_holds_as_soon_as_any(tmp_path, monkey
     assert waited_s() <= 0.1
 
 
+def test_a_round_after_a_wait_reads_no_log_that_has_not_moved(tmp_path, monkeypatch):
+    """What the wait has seen the end of holds nothing new; what comes later is read (§14)."""
+    world = World(tmp_path, lease=timedelta(minutes=5))
+    consumer, reads = world.consumer(), []
+    engine = consumer._log._place.engine
+    read = engine.read
+    monkeypatch.setattr(engine, "read", lambda *asked: (reads.append(asked), read(*asked))[1])
+    with consumer._member(FakeClock()) as work:
+        while work.round():
+            pass
+        tail = engine.tail()
+        assert work.through == tail
+        reads.clear()
+        assert work.round(tail) == 0
+        assert not reads
+        world.order(1)
+        assert work.round(engine.tail()) == 1
+        assert reads
+
+
 def test_what_an_idle_process_asks_etcd(tmp_path, request, monkeypatch):
     """Between two looks at who has what: it says that it is there, and looks again (§14)."""
     url = url_of("etcd", tmp_path, request.getfixturevalue)
@@ -169,24 +190,28 @@ def test_what_an_idle_process_asks_etcd(tmp_path, request, monkeypatch):
         def turn(count, after_s=0.011):
             asked.clear()
             for _ in range(count):
-                consumer._wait(work)
+                tail = consumer._wait(work)
                 clock.advance(after_s)
-                assert work.round() == 0
+                assert work.round(tail) == 0
             return list(asked)
 
-        # Each turn reads both partitions, too.
-        renewal, look = ["LeaseGrant", *3 * ["Txn"]], ["Txn"]
+        renewal, look = ["LeaseGrant", "Txn"], ["Txn"]
         until(lambda: engine.stirs is not None, "it watches")
         assert turn(1) == renewal + look
         assert turn(10) == 10 * renewal
         # It looks again now and then, and once something has changed, or may have.
-        assert turn(1, 1.0) + turn(1) == renewal + look + renewal
+        assert turn(1, 2.0) + turn(1) == renewal + look + renewal
         stirs = engine.stirs
         world.log._run(part("another", "w"))
         until(lambda: engine.stirs != stirs, "it is told")
         assert turn(2) == renewal + look + renewal
         engine._watch._begun = 0
         assert turn(2) == 2 * (renewal + look)
+        # Of what was told a moment ago nothing is asked, while etcd's watch hears.
+        engine._watch._begun = len(engine._watch._watched)
+        monkeypatch.setattr(etcd_engine, "_LOOK_S", 1000.0)
+        monkeypatch.setattr(consumer._membership, "_say", lambda: None)
+        assert turn(3) == look
 
 
 def test_a_membership_is_renewed_by_the_time_that_its_key_is_kept(log, monkeypatch):

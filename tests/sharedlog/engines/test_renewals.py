@@ -11,6 +11,7 @@ import pytest
 from rifl.testing import FakeClock
 from sharedlog._core.commit import Commit, Condition, NewEntry, Put, Refused
 from sharedlog._core.errors import LogUnavailable
+from sharedlog._engines.etcd import engine as etcd_engine
 from sharedlog._engines.etcd.client import Client
 from sharedlog._engines.memory import MemoryEngine, MemoryLog
 from sharedlog._engines.opening import create_engine, open_engine
@@ -226,6 +227,28 @@ def test_in_etcd_a_wait_knows_of_what_was_appended_before_it(deaf):
     other.commit(Commit(entries=(NewEntry(b"e", ("t",)),)))
     meanwhile[:] = [lambda: engine.commit(renewal("k"))]
     assert engine.wait(tail, 0.01) == tail + 1
+
+
+def test_in_etcd_one_who_waits_again_and_again_asks_seldom(deaf, asked, monkeypatch):
+    """Once a second, if its process was told nothing meanwhile, and the watch hears (§18)."""
+    engine, other, _ = deaf
+    engine._watch._begun = len(engine._watch._watched)
+    monkeypatch.setattr(etcd_engine, "_LOOK_S", 1000.0)
+    engine.tail()
+    other.commit(Commit(entries=(NewEntry(b"a", ("t",)),)))
+    asked.clear()
+    assert engine.hear(0, 0.01) == 0
+    assert not asked
+    # What the watch tells of is there at once.
+    engine._watch.news = other._log.seen.revision
+    assert engine.hear(0, 300) == 1
+    other.commit(Commit(entries=(NewEntry(b"b", ("t",)),)))
+    monkeypatch.setattr(etcd_engine, "_LOOK_S", 0.0)
+    assert engine.hear(1, 0.0) == 2
+    monkeypatch.setattr(etcd_engine, "_LOOK_S", 1000.0)
+    other.commit(Commit(entries=(NewEntry(b"c", ("t",)),)))
+    engine._watch._begun = 0
+    assert engine.hear(2, 0.01) == 3
 
 
 def test_in_etcd_news_of_what_is_known_wake_no_thread(tmp_path, request, asked):
