@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections import Counter
 from collections.abc import Callable
 from random import Random
@@ -85,6 +86,8 @@ class Crowd:
         router = Router(Targets(self._names), process.clock)
         router.targets.current = at % self._firsts
         life = ClientLife(self._world, process, self.dice, self._settings, router)
+        # One thread has all clients: no lock must know its owner.
+        router._lock = life.state.lock = threading.RLock()  # type: ignore[assignment]
         self.lives.append(life)
         life.state.granted(grant(), self.loop.now)
         life.keeper.look()
