@@ -423,7 +423,7 @@ BROKEN: tuple[tuple[str, str, Callable[[], _Patch], int], ...] = (
     ("a commit without the append in it", "§14: T2", committed_without_its_append, 25),
     ("a marker before the store commits", "§14: T2", marked_before, 1),
     ("what was pending is left there", "§14: T2", left_pending, 1),
-    ("a shard's pending outputs swept", "§14: T2", swept, 97),
+    ("a shard's pending outputs swept", "§14: T2", swept, 49),
     ("a transaction ahead of the intent before it", "§14: T3", ahead_of_the_log, 2),
     ("a snapshot as of its end", "§14: T4", snapshot_as_of_its_end, 7),
     ("changes behind a snapshot not read", "§14: T4", changes_not_read, 3),
