@@ -19,6 +19,8 @@ from typing import Any
 from benchmarks.house import operating
 from benchmarks.house.imports import PRODUCT, ROOT
 from benchmarks.house.prose import prose
+from benchmarks.nexmark.queries import stages_of
+from benchmarks.nexmark.schemas import QUESTIONS, SCHEMAS
 from benchmarks.results import RESULTS, Results
 from benchmarks.tables import figures_page
 from curp._cli import command as curp_command
@@ -87,8 +89,27 @@ def pages() -> dict[str, str]:
     operation["performance-figures.md"] = figures_page(
         results.figures(), results.scale(), results.overload()
     )
+    operation["nexmark.md"] = _joined([*_nexmark()])
     lines += (f"- [{each[2:].splitlines()[0]}]({name})" for name, each in operation.items())
     return found | operation | {"README.md": _joined(lines)}
+
+
+def _nexmark() -> Iterator[str]:
+    yield from ("# NEXMark's queries", "")
+    yield (
+        "On this page you can look up what each query of "
+        "[NEXMark](../../explanation/nexmark.md) asks for, the stages that Spark runs, in append "
+        "mode, and the columns of its rows. The code writes it: `make reference`."
+    )
+    yield ""
+    yield from ("| | name | asks for | stages | columns |", "|---|---|---|---|---|")
+    for query, asked in QUESTIONS.items():
+        stages = "; ".join(
+            f"{', '.join(f'`{each}`' for each in stage.reads)} → `{stage.name}`"
+            for stage in stages_of((query,))
+        )
+        columns = ", ".join(f"`{each}`" for each in SCHEMAS[query].names)
+        yield f"| {' | '.join((query.upper(), *asked, stages, columns))} |"
 
 
 # Names.

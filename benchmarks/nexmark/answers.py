@@ -26,24 +26,20 @@ CREATE TEMP VIEW sold AS
   GROUP BY ALL
 """
 
+# To ``schemas.QUESTIONS``.
 ANSWERS = {
-    # Currencies: prices in another one.
     "q1": "SELECT auction, bidder, price * 908 // 1000, extra, epoch_us(date_time) FROM bids",
-    # Selection: bids on some auctions.
     "q2": "SELECT auction, price, epoch_us(date_time) FROM bids WHERE auction % 123 = 0",
-    # Local items: who sells something of a category in some states.
     "q3": """
 SELECT p.name, p.city, p.state, a.id, greatest(epoch_us(p.date_time), epoch_us(a.date_time))
 FROM persons p JOIN auctions a ON p.id = a.seller
 WHERE a.category = 10 AND p.state IN ('OR', 'ID', 'CA')
 """,
-    # The average of what auctions of a category were sold for, of those closed in ten seconds.
     "q4": """
 SELECT category, sum(price)::BIGINT // count(*), count(*),
        (expires // 10_000_000 + 1) * 10_000_000 AS till
 FROM sold GROUP BY category, till
 """,
-    # Hot items: the auction with most bids in ten seconds, each two seconds; of several, all.
     "q5": """
 WITH counted AS (
   SELECT auction, count(*) AS number,
@@ -53,7 +49,6 @@ WITH counted AS (
 SELECT auction, number, till FROM counted
 QUALIFY number = max(number) OVER (PARTITION BY till)
 """,
-    # The average of a seller's last ten sales, whenever one closes.
     "q6": """
 WITH latest AS (
   SELECT seller, auction, expires, sum(price) OVER ten AS prices, count(*) OVER ten AS number
@@ -64,13 +59,11 @@ WITH latest AS (
 )
 SELECT seller, auction, prices::BIGINT // number, expires FROM latest
 """,
-    # The highest bids of ten seconds.
     "q7": """
 WITH timed AS (SELECT *, (epoch_us(date_time) // 10_000_000 + 1) * 10_000_000 AS till FROM bids)
 SELECT auction, bidder, price, epoch_us(date_time), extra, till FROM timed
 QUALIFY price = max(price) OVER (PARTITION BY till)
 """,
-    # New users: who came and sold something within the same ten seconds.
     "q8": """
 SELECT p.id, p.name, a.id, greatest(epoch_us(p.date_time), epoch_us(a.date_time))
 FROM persons p JOIN auctions a ON p.id = a.seller

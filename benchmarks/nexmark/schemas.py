@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import pyarrow
 
-__all__ = ["EVENTS", "OUTPUTS", "SCHEMAS", "SUBSTREAMS", "TIME"]
+__all__ = ["EVENTS", "OUTPUTS", "QUESTIONS", "SCHEMAS", "SUBSTREAMS", "TIME"]
 
 EVENTS = ("persons", "auctions", "bids")
-OUTPUTS = ("q1", "q2", "q3", "q4", "q5", "q6", "q7", "q8")
+# NEXMark's name of each query, and what it asks for.
+QUESTIONS = {
+    "q1": ("currency conversion", "bids, with prices in another currency"),
+    "q2": ("selection", "bids on some auctions"),
+    "q3": ("local items", "who sells something of a category in some states"),
+    "q4": ("average price of a category", "what was paid in sales that closed within ten seconds"),
+    "q5": ("hot items", "the auctions with most bids in ten seconds, every two seconds"),
+    "q6": ("average price of a seller", "what was paid in the last ten sales, at each sale"),
+    "q7": ("highest bid", "the highest bids of ten seconds"),
+    "q8": ("new users", "who came and sold something within the same ten seconds"),
+}
+OUTPUTS = tuple(QUESTIONS)
 # Of each stream, and partitions of each topic.
 SUBSTREAMS = 2
 TIME = pyarrow.timestamp("us", "UTC")
