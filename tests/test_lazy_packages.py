@@ -43,6 +43,12 @@ def test_a_task_of_the_logs_sink_has_no_client_of_calls() -> None:
     assert found & {"grpc", "psycopg", "redis", "structlog", "rifl._client"} == set()
 
 
+def test_a_task_that_calls_a_service_has_no_store() -> None:
+    """Each process that Spark starts for a plan, a task or a commit would load it (DESIGN §8)."""
+    pytest.importorskip("pyspark")
+    assert "rifl._stores" not in _imported("import rifl.spark._sink, rifl.spark._call")
+
+
 @pytest.mark.parametrize(
     "program",
     [

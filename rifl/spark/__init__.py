@@ -18,7 +18,8 @@ What Spark and users call:
 - ``_sink``: the data source ``rifl``: its writers, their tasks, commit and abort
 - ``_source``: the data source ``rifl-records``
 - ``_write``, ``_call``: ``write`` and ``call`` of a DataFrame
-- ``_dead_letters``: rows that failed for good: their columns, files, frames and settlement
+- ``_dead_letters``: rows that failed for good: their columns, files and frames; ``_settling``: what
+  became of those of unknown outcome
 - ``_sessions``: a named session as users open and close it
 - ``_listening``, ``_query_metrics``: a listener of streaming queries, and its metrics
 - ``_errors``: the exceptions
@@ -133,9 +134,9 @@ def dead_letters(source: Any, path: str | None = None, *, session: str | None = 
 
 
 def settle(dead: Any, store: str, **arguments: Any) -> Any:
-    """Say which dead rows ran, by your own tables; see ``rifl.spark._dead_letters.settle``."""
+    """Say which dead rows ran, by your own tables; see ``rifl.spark._settling.settle``."""
     with _extra():
-        from rifl.spark._dead_letters import settle as settled
+        from rifl.spark._settling import settle as settled
 
     return settled(dead, store, **arguments)
 
