@@ -6,12 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.pages import ROOT
 from tests.helpers.typed import typed
+from tests.spark.conftest import spark_environment
 
 
 @pytest.mark.slow
-def test_a_spark_job_runs_twice(tmp_path: Path, java: None) -> None:
-    """spark-job-twice.md: the job runs again, and the service is called once for each row."""
-    # Few words, no user interface.
-    conf = str(Path(__file__).parent / "conf")
-    typed("spark-job-twice.md", tmp_path, SPARK_LOCAL_IP="127.0.0.1", SPARK_CONF_DIR=conf)
+@pytest.mark.parametrize("zipped", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_a_spark_job_runs_twice(tmp_path: Path, java: None, zipped: bool) -> None:
+    """spark-job-twice.md: the job runs again, and the service is called once for each row.
+
+    ``zipped``: each process compiles PySpark from its zip, as where nothing is set.
+    """
+    settings = spark_environment()
+    if zipped:
+        settings["PYTHONPATH"] = str(ROOT)
+    typed("spark-job-twice.md", tmp_path, **settings)
