@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,22 +9,16 @@ import pytest
 from pyspark.errors import PySparkException
 
 from tests.spark.conftest import METHOD, BankProcess
-from tests.stores.postgres.servers import PostgresServer
-from tests.stores.redis.servers import RedisServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(params=["redis", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """Start a server of the kind; the URL of a store in it."""
-    directory = tmp_path / "store"
-    directory.mkdir()
-    server: Any = RedisServer(directory) if request.param == "redis" else PostgresServer()
-    try:
-        yield server.url()
-    finally:
-        server.stop()
+def url(request: pytest.FixtureRequest) -> str:
+    """Return the URL of a store of the kind."""
+    if request.param == "redis":
+        return str(request.getfixturevalue("shared_redis").url(namespace="records"))
+    return str(request.getfixturevalue("shared_postgres").url(schema="records"))
 
 
 def test_a_shared_stores_calls_and_sessions_are_tables(
