@@ -16,8 +16,10 @@ import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
-__all__ = ["ARCHIVE", "submit_arguments"]
+__all__ = ["ARCHIVE", "CONF", "submit_arguments"]
 
+# As SPARK_CONF_DIR for what is told nothing else.
+CONF = Path(__file__).parent / "conf"
 ARCHIVE = Path(sys.prefix) / f"spark-{version('pyspark')}.jsa"
 # What tests do most: a job, a stream, and rows that Python changes.
 _SESSION = """
@@ -45,12 +47,11 @@ def submit_arguments(shared: str | None = None) -> list[str]:
     Not by SPARK_CONF_DIR, which is on the path of classes: with a folder that has files there a JVM
     takes no class from an archive.
     """
-    conf = Path(__file__).parent / "conf"
     # An archive that is not there would cost a JVM that of Java's own classes, too.
     shared = shared or (f"-XX:SharedArchiveFile={ARCHIVE}" if ARCHIVE.exists() else "")
-    options = f"-Dlog4j2.configurationFile=file:{conf / 'log4j2.properties'} -Xlog:disable {shared}"
+    options = f"-Dlog4j2.configurationFile=file:{CONF / 'log4j2.properties'} -Xlog:disable {shared}"
     java = f"spark.driver.defaultJavaOptions={options}"
-    return ["--properties-file", str(conf / "spark-defaults.conf"), "--conf", java]
+    return ["--properties-file", str(CONF / "spark-defaults.conf"), "--conf", java]
 
 
 def main() -> None:
@@ -61,9 +62,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=ARCHIVE.parent) as made:
         file = Path(made) / "jsa"
         arguments = submit_arguments(f"-XX:ArchiveClassesAtExit={file}")
+        given = {
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYSPARK_SUBMIT_ARGS": shlex.join([*arguments, "pyspark-shell"]),
+        }
         done = subprocess.run(
             [sys.executable, "-c", _SESSION, made],
-            env={**os.environ, "PYSPARK_SUBMIT_ARGS": shlex.join([*arguments, "pyspark-shell"])},
+            env={**os.environ, **given},
             stderr=subprocess.PIPE,
             text=True,
             check=False,
