@@ -313,7 +313,6 @@ trap '$(PYTHON) -m tests.helpers.leftovers "$$scratch"; rm -rf "$$scratch"' EXIT
 chmod 755 "$$scratch"; \
 $(PYTHON) -m compileall -q -j 0 _rifl_ground rifl curp sharedlog lease_server chaos benchmarks examples; \
 $(PYTHON) -m tests.helpers.rewritten tests; \
-$(PYTHON) -m tests.spark.jvms; \
 TMPDIR="$$scratch" $(PYTHON) -m pytest $(1) -n $(TEST_WORKERS) --no-loadscope-reorder \
   --durations 25 --durations-min 5 $(PYTEST_FLAGS)
 endef

@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -21,7 +20,6 @@ import sharedlog
 from tests.helpers.ports import free_port
 from tests.helpers.processes import Process
 from tests.helpers.waiting import until
-from tests.spark.jvms import submit_arguments
 
 # What NEXMark's queries are measured beside is written with a class of PySpark 4.1, which has
 # Declarative Pipelines, too.
@@ -48,11 +46,12 @@ def _require_java() -> None:
 
 def spark_environment() -> dict[str, str]:
     """Return what a driver of ours needs: our Python, our modules and settings, few words."""
+    here = Path(__file__).parent
     return {
         "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": os.pathsep.join((str(_ROOT), str(Path(__file__).parent / "workers"))),
+        "PYTHONPATH": os.pathsep.join((str(_ROOT), str(here / "workers"))),
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_SUBMIT_ARGS": shlex.join([*submit_arguments(), "pyspark-shell"]),
+        "SPARK_CONF_DIR": str(here / "conf"),
     }
 
 
@@ -79,8 +78,6 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]
         .config("spark.executor.heartbeatInterval", "60s")
         .getOrCreate()
     )
-    # Of this session alone: a benchmark that starts drivers has settings of its own.
-    del os.environ["PYSPARK_SUBMIT_ARGS"]
     rifl.spark.register(session)
     yield session
     if running is None:

@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pyspark
 
-from tests.spark.jvms import submit_arguments
-
 _SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
@@ -39,7 +37,6 @@ def main() -> None:
     home = Path(pyspark.__file__).parent
     os.environ["SPARK_HOME"] = str(home)
     given = [text for each in settings.items() for text in ("--conf", "=".join(each))]
-    given += submit_arguments()
     program = str(home / "bin" / "spark-submit")
     os.execv(  # noqa: S606 - no shell is between
         "/bin/bash",

@@ -14,7 +14,6 @@ import pyspark
 
 from tests.helpers.waiting import until
 from tests.spark.conftest import SLOW_S, spark_environment
-from tests.spark.jvms import CONF
 
 __all__ = ["Pipeline"]
 
@@ -60,7 +59,6 @@ class Run:
                 env={
                     **os.environ,
                     **spark_environment(),
-                    "SPARK_CONF_DIR": str(CONF),
                     "SPARK_HOME": str(home),
                     "FLOWS": json.dumps(pipeline.sinks),
                 },

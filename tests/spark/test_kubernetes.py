@@ -17,7 +17,6 @@ import yaml
 from tests.helpers.ports import free_port
 from tests.helpers.waiting import until
 from tests.spark.conftest import SLOW_S, BankProcess, spark_environment
-from tests.spark.jvms import CONF
 from tests.spark.standing_in import StandIn, mounted
 
 _ROOT = Path(__file__).parents[2]
@@ -93,7 +92,7 @@ def test_the_job_runs_as_it_is_written(java: None, tmp_path: Path) -> None:
     pod = {"apiVersion": "v1", "kind": "Pod", "spec": _DRIVER["spec"]}
     pod["metadata"] = {"name": "deposits-x7k2p", "namespace": "default"}
     pod["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-    image = {**_environment(), "PATH": "/usr/bin:/bin"}
+    image = {**spark_environment(), "PATH": "/usr/bin:/bin"}
     bank = BankProcess(tmp_path, "--store", f"sqlite:///{tmp_path}/rifl.db")
     try:
         for run in range(2):
@@ -116,10 +115,6 @@ def test_the_job_runs_as_it_is_written(java: None, tmp_path: Path) -> None:
                 assert owner["name"] == pod["metadata"]["name"]
     finally:
         bank.close()
-
-
-def _environment() -> dict[str, str]:
-    return {**spark_environment(), "SPARK_CONF_DIR": str(CONF)}
 
 
 def _run_driver(
@@ -153,7 +148,7 @@ def _run_driver(
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
-            env={**inherited, **_environment(), **told, "SPARK_HOME": str(home)},
+            env={**inherited, **spark_environment(), **told, "SPARK_HOME": str(home)},
         )
     try:
         until(lambda: process.poll() is not None, "the end of the driver", 3 * SLOW_S)
