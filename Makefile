@@ -323,7 +323,7 @@ TESTED := postgresql mariadb redis-server prometheus spin toxiproxy etcd java
 test: $(call stage,dev) $(TESTED)
 	@$(call run_tests)
 
-# Servers and processes that are killed, stopped or cut off while calls run.
+# Servers, processes and data that are killed, stopped, cut off, damaged or replaced.
 test-faults: $(call stage,dev) $(TESTED)
 	@$(call run_tests,-m "faults and not long and not mutation")
 

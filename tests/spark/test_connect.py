@@ -92,6 +92,7 @@ def _booked(bank: Any, log: sharedlog.Log, references: list[str]) -> None:
     assert _references(log) == dict.fromkeys(references, 1)
 
 
+@pytest.mark.faults
 def test_a_micro_batch_whose_function_was_killed_repeats_nothing_over_connect(
     connected: Connected, tmp_path: Path
 ) -> None:

@@ -24,6 +24,8 @@ from rifl.core._shared.errors import RecordPending
 from rifl.core._shared.record import CompletionRecord
 from tests.stores.conformance import Opened, call, keyed
 
+pytestmark = pytest.mark.faults
+
 _DATABASES = 60
 
 

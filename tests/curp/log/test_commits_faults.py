@@ -32,6 +32,8 @@ from tests.curp.log.conformance import TERM_S, Writer, append_id
 from tests.curp.log.damage.sqlite import SqliteLog
 from tests.curp.logs import opened_new
 
+pytestmark = pytest.mark.faults
+
 
 class Losing(MemoryEngine):
     """An engine in memory that does what it is told, and does not answer, as often as is said."""

@@ -16,6 +16,8 @@ from tests.curp.log.damage import redis, sqlite
 from tests.curp.replica.running import replica
 from tests.helpers.waiting import until
 
+pytestmark = pytest.mark.faults
+
 _STORES = {"sqlite": sqlite, "redis": redis}
 _LAST = 300
 _TAGS = ("t",)

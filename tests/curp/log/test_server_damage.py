@@ -33,6 +33,8 @@ from tests.curp.replica.by_hand import ByHand
 from tests.curp.replica.running import replica
 from tests.helpers.waiting import until
 
+pytestmark = pytest.mark.faults
+
 _KINDS = {"postgres": postgres.Damage, "etcd": etcd.Damage}
 _DEADLINE_S = 60.0
 

@@ -15,7 +15,7 @@ from examples.bank.v1 import bank_pb2, bank_pb2_grpc
 from tests.curp.replica.operated import DEADLINE_S, operated
 from tests.helpers.waiting import until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.faults]
 
 _LONG = pytest.mark.long
 

@@ -13,7 +13,7 @@ from tests.curp.engines import over
 from tests.curp.replica.operated import DEADLINE_S, Operated, operated
 from tests.helpers.waiting import until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400), pytest.mark.faults]
 
 _SOME = 10
 _FIRST = ("examples.replicated_bank.bank:MemoryBank", "--application-version", "1")

@@ -18,6 +18,8 @@ from tests.compat.shared_logs import fill
 from tests.helpers.store_keys import StoreKeys, check_changed, check_swapped
 from tests.sharedlog.places import SHARED, url_of
 
+pytestmark = pytest.mark.faults
+
 _NUMBERS = ("fence/", "producers", "holds", "open/", "span/")
 
 

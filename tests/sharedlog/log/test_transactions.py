@@ -399,6 +399,7 @@ def test_under_a_fence_that_was_raised_nothing_is_committed(log):
     assert pending(log) == []
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("engine", SHARED)
 def test_a_process_killed_in_transactions_leaves_whole_ones(engine, tmp_path, request):
     """What it was told to be committed is read, nothing is torn (DESIGN-LOG §13)."""

@@ -32,6 +32,8 @@ from rifl.core._shared.record import CompletionRecord
 from tests.stores.postgres.unclaimed_runs import RAISED, UNCLAIMED, drive
 from tests.stores.redis.replica import ATOMIC, IDEMPOTENT, PLAIN, Replica, call
 
+pytestmark = pytest.mark.faults
+
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('rifl schema rifl', 0))"
 _OLD = schema.FUNCTIONS
 _NEW = _OLD + 1

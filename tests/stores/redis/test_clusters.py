@@ -16,7 +16,7 @@ from tests.helpers.waiting import until
 from tests.stores.redis.replica import ATOMIC, FIRST, IDEMPOTENT, OTHER, Replica, call
 from tests.stores.redis.servers import ClusterServers
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.faults]
 
 
 @pytest.fixture(scope="module")
