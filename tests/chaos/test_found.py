@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -39,8 +40,24 @@ def _breaks_a_promise(broken: Result, held: Callable[[], Result]) -> bool:
     return bool(broken.problems)
 
 
-def _asks_far_more(broken: Result, held: Callable[[], Result]) -> bool:
-    return broken.events > 1.2 * held().events
+# Retries of a run, with the defect and without it.
+_RETRIES: Counter[str] = Counter()
+
+
+def _counted(rule: Callable[[float, float | None], float], run: str) -> Callable[..., float]:
+    _RETRIES[run] = 0
+
+    def pause_s(backoff_s: float, told_s: float | None) -> float:
+        _RETRIES[run] += 1
+        return rule(backoff_s, told_s)
+
+    return pause_s
+
+
+def _asks_far_more(_: Result, held: Callable[[], Result]) -> bool:
+    with patch.object(answer_rules, "pause_s", _counted(answer_rules.pause_s, "held")):
+        held()
+    return _RETRIES["hasty"] > 1.5 * _RETRIES["held"]
 
 
 class Found(NamedTuple):
@@ -62,7 +79,7 @@ def _retries_that_do_not_back_off() -> AbstractContextManager[Any]:
     def pause_s(backoff_s: float, told_s: float | None) -> float:
         return backoff_s if told_s is None else told_s
 
-    return patch.object(answer_rules, "pause_s", pause_s)
+    return patch.object(answer_rules, "pause_s", _counted(pause_s, "hasty"))
 
 
 def _first_calls_without_a_trace() -> AbstractContextManager[Any]:
@@ -195,7 +212,7 @@ FOUND = (
         20,
         _lost_answer_taken_for_a_changed_key,
     ),
-    Found("hasty retries", "replicas", 110, _retries_that_do_not_back_off, _asks_far_more),
+    Found("hasty retries", "replicas", 4, _retries_that_do_not_back_off, _asks_far_more),
     Found(
         "a session's first calls",
         "spark",
