@@ -228,8 +228,8 @@ FOUND = (
     # Beside these a take-over whose reply is lost forgot that a run had begun: one seed in
     # thousands shows it, ``test_a_take_over_whose_reply_is_lost_forgets_no_run`` always.
     Found("claims answered late", "replicas", 812, _claims_answered_late),
-    Found("expired before that was durable", "sqlite", 90, _expired_before_that_is_durable),
-    Found("late answers before they were durable", "sqlite", 104, _answered_before_it_is_durable),
+    Found("expired before that was durable", "sqlite", 26, _expired_before_that_is_durable),
+    Found("late answers before they were durable", "sqlite", 93, _answered_before_it_is_durable),
     Found(
         "another arrival's run",
         "replicas",
