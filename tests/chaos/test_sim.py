@@ -75,8 +75,8 @@ def test_consumers_have_all_faults_at_all_points_in_turn() -> None:
         aimed = [each for each in draw("consumer", seed).faults if each.target == ALL]
         cells = {(each.fault.value, each.aim.value) for each in aimed if each.aim is not None}
         drawn[STORES[seed % len(STORES)]] |= cells
-    # These strike at nothing in particular, or when nothing comes any more; copies are made
-    # wherever somebody asks.
+    # These strike at nothing in particular, or when nothing comes any more; any
+    # request is copied.
     apart = {"idle", Point.TICKED.value}
     required = {cell for cell in REQUIRED["consumer"] if not apart & set(cell)}
     required -= {cell for cell in required if cell[0] == Fault.DUPLICATE.value}

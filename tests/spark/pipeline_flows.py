@@ -1,4 +1,4 @@
-"""Flows of a Declarative Pipeline into sinks of ours; ``piping`` copies this file to the pipeline.
+"""Flows of a Declarative Pipeline into both sinks; ``piping`` copies this file to the pipeline.
 
 FLOWS has the sinks as JSON: the ``format`` and ``options`` of each, and its ``flows``, the input of
 each by its name.
