@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import rifl
 import rifl.aio
 from rifl._wire.envelope import encode_batch
 from rifl.metrics import PrometheusObserver
+from rifl.v1 import rifl_pb2
 from tests.helpers.raw import RawClient, read
 from tests.helpers.servers import generic, serve
 from tests.helpers.waiting import DEADLINE_S, until
@@ -189,6 +191,47 @@ def test_a_duplicate_that_waits_keeps_it(left: Any) -> None:
     assert server.runs == [b"1"]
 
 
+@pytest.mark.parametrize("store", ["redis", "postgres"])
+def test_a_duplicate_that_waits_at_another_replica_runs_the_call(
+    left: Any, store: str, request: Any
+) -> None:
+    """It keeps no run here, and is woken at once: the call runs there, and not here again."""
+    apart = {"redis": "namespace", "postgres": "schema"}[store]
+    url = request.getfixturevalue(f"shared_{store}").url(**{apart: "woken"})
+    here, there = left(url), left(url)
+    there.go.set()
+    with (
+        RawClient(here.served.address) as client,
+        RawClient(there.served.address, grant=False) as other,
+    ):
+        other.client_id, other.token = client.client_id, client.token
+        call = client.future(_ACT, b"1", 1)
+        here.runs_are(1)
+        again = other.future(_ACT, b"1", 1, attempt=2)
+        there.duplicate_waits()
+        call.cancel()
+        here.cancellations_are(1)
+        reply = read(again)
+        assert (reply.response, reply.outcome) == (b"did 1", "executed")
+    assert (here.runs, there.runs) == ([b"1"], [b"1"])
+
+
+@pytest.mark.parametrize("url", ["memory:", "sqlite", "redis"])
+def test_a_cancelled_idempotent_call_may_have_run(
+    left: Any, url: str, tmp_path: Path, request: Any
+) -> None:
+    """What it did by then stands: who asks is not told that it did not run."""
+    where = {"memory:": lambda: url, "sqlite": lambda: f"sqlite:///{tmp_path}/s.db"}
+    server = left(where.get(url, lambda: request.getfixturevalue("shared_redis").url())())
+    with RawClient(server.served.address) as client:
+        call = client.future(_ACT, b"1", 1)
+        server.runs_are(1)
+        call.cancel()
+        server.cancellations_are(1)
+        assert client.resolve(1).outcome == rifl_pb2.OUTCOME_UNKNOWN
+    assert server.runs == [b"1"]
+
+
 def test_the_header_says_for_how_long_a_call_is_tried(left: Any) -> None:
     """An attempt's deadline is not the call's: it goes on for the next one, until that time."""
     server = left()
@@ -254,6 +297,20 @@ def test_a_retry_waits_for_one_that_cleans_up(left: Any) -> None:
     assert server.runs == [b"1", b"1"]
 
 
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    """A SQLite file with a table of effects, which is the store, too."""
+    path = f"{tmp_path}/s.db"
+    with closing(sqlite3.connect(path)) as first, first:
+        first.execute("CREATE TABLE effect (value BLOB)")
+    return path
+
+
+def _effects(file: str) -> list[bytes]:
+    with closing(sqlite3.connect(file)) as after:
+        return sorted(value for (value,) in after.execute("SELECT value FROM effect"))
+
+
 async def _in_a_shared_block(left: Left, request: bytes, context: Any) -> bytes:
     async with rifl.aio.transaction(context) as connection:
         connection.execute("INSERT INTO effect VALUES (?)", (request,))
@@ -262,12 +319,9 @@ async def _in_a_shared_block(left: Left, request: bytes, context: Any) -> bytes:
     return b"did " + request
 
 
-def test_a_cancelled_shared_block_leaves_no_effect(left: Any, tmp_path: Path) -> None:
+def test_a_cancelled_shared_block_leaves_no_effect(left: Any, file: str) -> None:
     """Its part is rolled back, those of others stand, and the retry has its effect once (§6)."""
-    path = f"{tmp_path}/s.db"
-    with sqlite3.connect(path) as first:
-        first.execute("CREATE TABLE effect (value BLOB)")
-    server = left(f"sqlite:///{path}", _in_a_shared_block, kind="atomic")
+    server = left(f"sqlite:///{file}", _in_a_shared_block, kind="atomic")
     with RawClient(server.served.address) as client:
         call = client.future(_ACT, b"1", 1)
         server.runs_are(1)
@@ -279,9 +333,80 @@ def test_a_cancelled_shared_block_leaves_no_effect(left: Any, tmp_path: Path) ->
         assert read(other).ok
         assert client.call(_ACT, b"1", 1, attempt=2).response == b"did 1"
     server.turns()
-    with sqlite3.connect(path) as after:
-        found = after.execute("SELECT value, count(*) FROM effect GROUP BY 1").fetchall()
-    assert sorted(found) == [(b"1", 1), (b"2", 1)]
+    assert _effects(file) == [b"1", b"2"]
+
+
+def _is_not_cut_off(server: Left, client: RawClient, call: Any) -> Any:
+    """Have the caller leave, and a duplicate; returns another one, which waits."""
+    call.cancel()
+    again = client.future(_ACT, b"1", 1, attempt=2)
+    server.duplicate_waits()
+    again.cancel()
+    server.duplicate_waits(0)
+    server.turns()
+    assert server.cancelled == []
+    last = client.future(_ACT, b"1", 1, attempt=3)
+    server.duplicate_waits()
+    return last
+
+
+def test_what_is_recorded_in_the_handlers_own_transaction_is_not_cut_off(
+    left: Any, file: str
+) -> None:
+    """Its COMMIT is the handler's, and may have begun (§6)."""
+
+    async def act(left: Left, request: bytes, context: Any) -> bytes:
+        with closing(sqlite3.connect(file)) as connection, connection:
+            connection.execute("INSERT INTO effect VALUES (?)", (request,))
+            rifl.record(context, b"did " + request, connection)
+            await left.wait(request)
+        return b"did " + request
+
+    server = left(f"sqlite:///{file}", act, kind="atomic")
+    with RawClient(server.served.address) as client:
+        call = client.future(_ACT, b"1", 1)
+        server.runs_are(1)
+        last = _is_not_cut_off(server, client, call)
+        server.release()
+        assert read(last).response == b"did 1"
+    assert (server.runs, server.cancelled, _effects(file)) == ([b"1"], [], [b"1"])
+
+
+def test_the_end_of_a_shared_block_is_not_cut_off(
+    left: Any, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that has left its own waits for the commit, which another one's part delays (§6)."""
+    monkeypatch.setattr("rifl._stores.sqlite.write_queue.OPEN_S", DEADLINE_S)
+    leaves = asyncio.Event()
+
+    async def act(left: Left, request: bytes, context: Any) -> bytes:
+        try:
+            async with rifl.aio.transaction(context) as connection:
+                connection.execute("INSERT INTO effect VALUES (?)", (request,))
+                if request == b"1":
+                    left.waiting.append(request)
+                    await leaves.wait()
+                else:
+                    await left.wait(request)
+                rifl.record(context, b"did " + request, connection)
+        except asyncio.CancelledError:
+            left.cancelled.append(request)
+            raise
+        return b"did " + request
+
+    server = left(f"sqlite:///{file}", act, kind="atomic")
+    with RawClient(server.served.address) as client:
+        call = client.future(_ACT, b"1", 1)
+        server.runs_are(1)
+        other = client.future(_ACT, b"2", 2)
+        until(lambda: len(server.runs) == 2, "the other one waits for its turn")
+        server.loop.loop.call_soon_threadsafe(leaves.set)
+        server.runs_are(2)
+        last = _is_not_cut_off(server, client, call)
+        server.release()
+        assert [read(each).response for each in (last, other)] == [b"did 1", b"did 2"]
+    assert (server.runs, server.cancelled) == ([b"1", b"2"], [])
+    assert _effects(file) == [b"1", b"2"]
 
 
 class Effects:
@@ -467,7 +592,8 @@ def test_beyond_a_bound_of_runs_for_no_caller_new_calls_are_refused(
     server = left(max_unheard=1, **policy)
 
     def unheard(count: int) -> None:
-        until(lambda: server.dedup.statistics().unheard == count, f"{count} run for no caller")
+        gauge = "rifl_server_unheard"
+        until(lambda: server.registry.get_sample_value(gauge) == count, f"{count} for no caller")
 
     with RawClient(server.served.address) as client:
         calls = [client.future(_ACT, b"%d" % seq, seq) for seq in (1, 2)]
@@ -477,6 +603,8 @@ def test_beyond_a_bound_of_runs_for_no_caller_new_calls_are_refused(
         unheard(2)
         refused = client.call(_ACT, b"3", 3)
         assert refused.refusal == ("UNAVAILABLE", "OVERLOADED", "not-executed")
+        labels = {"outcome": "not-executed", "reason": "OVERLOADED"}
+        assert server.registry.get_sample_value("rifl_server_outcomes_total", labels) == 1
         first = client.future(_ACT, b"1", 1, attempt=2)
         unheard(1)
         third = client.future(_ACT, b"3", 3, attempt=2)
@@ -496,6 +624,11 @@ def _bound(server: Left, kind: Any) -> Any:
     return server.dedup._engine.unheard.of(_ACT, rifl.MethodPolicy(kind=kind)).bound
 
 
+def _came_too_late(bound: Any, loop: asyncio.AbstractEventLoop) -> None:
+    for _ in range(32):
+        bound.too_late(60.0, loop.time())
+
+
 @pytest.mark.parametrize("kind", ["plain", "idempotent"])
 @pytest.mark.parametrize("url", ["memory:", "redis"])
 def test_once_calls_came_too_late_few_run_and_others_are_refused(
@@ -509,16 +642,11 @@ def test_once_calls_came_too_late_few_run_and_others_are_refused(
         url if url == "memory:" else request.getfixturevalue("shared_redis").url(), kind=kind
     )
     bound = _bound(server, kind)
-
-    def late() -> None:
-        for _ in range(32):
-            bound.too_late(60.0, server.loop.loop.time())
-
     with RawClient(server.served.address) as client:
         server.go.set()
         assert client.call(_ACT, b"1", 1).ok
         server.go.clear()
-        server.loop.loop.call_soon_threadsafe(late)
+        server.loop.loop.call_soon_threadsafe(_came_too_late, bound, server.loop.loop)
         until(lambda: bound.counts, "calls are counted")
         calls = {seq: client.future(_ACT, b"%d" % seq, seq) for seq in range(2, 6)}
         server.runs_are(4)
@@ -536,6 +664,33 @@ def test_once_calls_came_too_late_few_run_and_others_are_refused(
         until(lambda: not bound.running, "none runs")
         assert client.call(_ACT, b"6", 6, attempt=3).response == b"did 6"
     assert sorted(server.runs) == [b"%d" % seq for seq in range(1, 7)]
+
+
+@pytest.mark.parametrize("claim", [None, "always"])
+def test_at_that_bound_atomic_calls_have_their_effect_once(
+    left: Any, effects: Effects, shared_postgres: Any, claim: Any
+) -> None:
+    """One that was refused has none, of a first attempt and of a later one, until it runs (§6)."""
+    server = left(shared_postgres.url(), effects.within, kind="atomic", claim=claim)
+    bound = _bound(server, "atomic")
+    with RawClient(server.served.address) as client:
+        server.loop.loop.call_soon_threadsafe(_came_too_late, bound, server.loop.loop)
+        until(lambda: bound.counts, "calls are counted")
+        calls = [client.future(_ACT, b"%d" % seq, seq) for seq in range(1, 5)]
+        server.runs_are(4)
+        for seq, attempt in ((5, 1), (5, 2), (6, 2)):
+            refused = client.call(_ACT, b"%d" % seq, seq, attempt=attempt)
+            assert refused.refusal == ("UNAVAILABLE", "OVERLOADED", "not-executed")
+        assert (bound.running, effects.count) == (4, 0)
+        server.release()
+        assert all(read(call).ok for call in calls)
+        until(lambda: not bound.running, "none runs")
+        for seq in (5, 6):
+            assert client.call(_ACT, b"%d" % seq, seq, attempt=3).response == b"did %d" % seq
+        again = client.call(_ACT, b"1", 1, attempt=2)
+        assert (again.response, again.outcome) == (b"did 1", "replayed")
+    assert sorted(server.runs) == [b"%d" % seq for seq in range(1, 7)]
+    assert (effects.count, server.cancelled) == (6, [])
 
 
 @pytest.mark.parametrize("kind", ["plain", "idempotent"])
