@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -93,8 +94,21 @@ def made_again(url: str, effects: Path) -> str:
         dedup = rifl.Deduplicator(url, keys_from="anyone", lock_timeout_s=0.1)
     except StoreLocked as error:
         return f"again: {error}"
-    with dedup, serve("sync", handlers(effects, "sync"), dedup=dedup) as served:
+    with dedup, serve("aio", handlers(effects, "aio"), dedup=dedup) as served:
         return f"again: {called(served.address)}"
+
+
+def refusing(dedup: Any) -> Any:
+    """Have half of a method's calls have come too late, while four run, as if they did.
+
+    Returns the runs of its coroutine handlers, whose bound it now is.
+    """
+    runs = dedup._engine.unheard.of(METHOD, rifl.MethodPolicy())
+    for _ in range(32):
+        runs.bound.too_late(600.0, time.monotonic())
+    for _ in range(4):
+        assert runs.bound.begin(600.0, time.monotonic())
+    return runs
 
 
 def in_child(work: Callable[[], str], locks: list[Any]) -> None:
@@ -114,12 +128,17 @@ def main(url: str, effects: Path) -> None:
         made: Any = dedup
         found = [made._closing, *vars(made._store).values(), *vars(made._authority).values()]
         locks = [each for each in found if type(each) is type(made._closing)]
+        runs = refusing(made)
+        locks += [made._engine.unheard._lock, runs.lock]
         interceptor, aio = dedup.interceptor(), dedup.aio_interceptor()
         in_child(lambda: inherited(dedup, "sync", interceptor, effects), locks)
         in_child(lambda: inherited(dedup, "aio", aio, effects), locks)
         in_child(lambda: inherited(dedup, "threads", aio, effects), locks)
         in_child(lambda: made_again(url, effects), [])
-        with serve("sync", handlers(effects, "sync"), dedup=dedup) as served:
+        with serve("aio", handlers(effects, "aio"), dedup=dedup) as served:
+            print(f"parent: {called(served.address)}", flush=True)
+            for _ in range(4):
+                runs.bound.end(time.monotonic())
             print(f"parent: {called(served.address)}", flush=True)
 
 
