@@ -262,8 +262,10 @@ EVENTS = {
               "The budget for retries there is empty: they wait, but for one a second. Written "
               "once until it is full.",
               "Look why calls fail there: the server is overloaded, as a rule.", "now"),
-        Event("hedges_held_back", "info", "target method",
-              "Half of the budget there is used up: hedges wait. Written once until it is full."),
+        Event("hedges_held_back", "warning", "target method",
+              "Half of the budget there is used up: hedges wait. Written once until it is full.",
+              "Look why calls are slow there. If only hedges use it up, make `hedge_after` longer.",
+              "today"),
         Event("connection_replaced", "warning", "target",
               "The connection there answered nothing, and a new one did: a middle box forgot it.",
               "Change its timeout: "

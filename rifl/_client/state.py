@@ -359,7 +359,7 @@ class ClientState:
                 address = getattr(self.channel, "address", None)
                 target = "" if address is None else address(each.target)
                 if each.hedge:
-                    _log.info("hedges_held_back", target=target, method=each.method)
+                    _log.warning("hedges_held_back", target=target, method=each.method)
                 else:
                     _log.warning("retries_held_back", target=target, method=each.method)
             if self.observer is not None:

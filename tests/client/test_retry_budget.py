@@ -147,12 +147,15 @@ def _replay(arrival: Arrival, context: grpc.ServicerContext) -> bytes:
     return arrival.request
 
 
-def test_hedges_are_held_back_when_the_bucket_is_low(connect: Connect) -> None:
-    """All calls are slow: half of the tokens are for hedges."""
-    slow, held = Slow(), Held()
+def test_hedges_are_held_back_when_the_bucket_is_low(
+    connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All calls are slow: half of the tokens are for hedges; the operator is told once."""
+    slow, held, registry = Slow(), Held(), CollectorRegistry()
     retry = RetryPolicy(budget_tokens=4.0, budget_ratio=0.0)
     with ProtocolServer(slow) as server:
-        caller = connect(server.target, retry=retry, observer=held, hedge_after=0.05)
+        observers = [held, PrometheusObserver(registry)]
+        caller = connect(server.target, retry=retry, observer=observers, hedge_after=0.05)
         try:
             calls = start(caller, 12)
             until(lambda: held.hedges == 10, "ten hedges wait")
@@ -162,6 +165,9 @@ def test_hedges_are_held_back_when_the_bucket_is_low(connect: Connect) -> None:
         for call in calls:
             assert caller.result(call) in (b"1", b"2")
         assert len(server.arrivals) == 12 + 2
+    labels = {"method": METHOD, "attempt": "hedge"}
+    assert registry.get_sample_value("rifl_client_held_back_total", labels) == held.hedges
+    assert caplog.text.count("hedges_held_back") == 1
 
 
 def test_batches_wait_for_tokens_too(connect: Connect) -> None:
