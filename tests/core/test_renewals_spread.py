@@ -6,6 +6,8 @@ import heapq
 from collections import Counter
 from random import Random
 
+import pytest
+
 from rifl.core._calling.client_lease import LeaseGrant
 from rifl.core._calling.client_session import ClientSession, LeaseStep
 
@@ -71,6 +73,18 @@ def test_clients_that_began_at_once_do_not_renew_at_once() -> None:
     # Evenly it is fifty a second; in step it would be a thousand.
     assert fleet.busiest(0.0, 200.0) <= 150
     assert fleet.each_second(20.0, 200.0) <= 50 * 1.15
+
+
+@pytest.mark.parametrize("jitter", [0.0, 0.5, 0.999])
+def test_chance_makes_a_renewal_earlier_only(jitter: float) -> None:
+    """The first one by all of a third of the term, others by a fifth of that (DESIGN §5)."""
+    session, third_s = ClientSession(), TERM_S / 3
+    grant = LeaseGrant(client_id=1, token=b"t", term_s=TERM_S, deduplicated=("*",))
+    lease = session.granted(grant, 0.0, jitter)
+    assert session.lease_step(0.0, wanted=False)[1] == pytest.approx(third_s * (1 - jitter))
+    session.renewed(lease, TERM_S, b"", 100.0, jitter)
+    due = session.lease_step(100.0, wanted=False)[1]
+    assert due == pytest.approx(100.0 + third_s * (1 - 0.2 * jitter))
 
 
 def test_after_an_outage_renewals_do_not_stay_in_step() -> None:

@@ -115,6 +115,59 @@ def test_one_whose_consumer_follows_others_by_now_is_told(log, members):
         members[1]._say()
 
 
+class Turns:
+    """In place of a membership's end: notes its waits, and ends it after the last turn."""
+
+    def __init__(self, turns):
+        self._turns = iter(turns)
+        self.waits = []
+
+    def wait(self, timeout_s):
+        self.waits.append(timeout_s)
+        turn = next(self._turns, None)
+        if turn is not None:
+            turn()
+        return turn is None
+
+    def set(self):
+        """It is at its end."""
+
+
+def test_processes_do_not_renew_in_step(log, commits):
+    """A part of each pause is drawn; it only makes a renewal earlier (§14)."""
+    membership = Membership(log._place, "c", "w", STREAMS, 1.2, lambda: False)
+    membership.join()
+    commits.clear()
+    drawn = [0.0, 0.5, 0.999]
+    membership.dice = iter(drawn).__next__
+    membership._closing = turns = Turns([lambda: None] * 2)
+    membership._clock = lambda: LONG_S * len(turns.waits)
+    membership._renew()
+    assert turns.waits == pytest.approx([0.3 * (1 - each / 4) for each in drawn])
+    assert commits == [["consumer/c/member/w"]] * 2
+    membership.part()
+
+
+def test_who_was_renewed_of_late_says_nothing(log, commits, members):
+    """Another membership of its process has said so for it, and says so again later (§14)."""
+    now, (first, second, _) = 0.0, members
+    for each in members:
+        each._clock = lambda: now
+
+    def later(seconds):
+        nonlocal now
+        now += seconds
+
+    first._say()
+    commits.clear()
+    second._closing.set()
+    second._thread.join()
+    third = LONG_S / 4 / 3
+    second._closing = Turns([lambda: later(third), lambda: later(third)])
+    second._renew()
+    assert [sorted(each) for each in commits] == [[key(0), key(1), key(2)]]
+
+
 # An idle process.
 
 
