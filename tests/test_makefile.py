@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -75,3 +76,17 @@ def test_else_one_line_says_what_to_install(tools: Path, case: str) -> None:
     done = _make_java(tools, root=case != "not root", **more)
     assert done.returncode != 0
     assert done.stderr.splitlines()[0].endswith("apt-get install default-jre-headless")
+
+
+def test_every_target_is_listed() -> None:
+    """No file of its name keeps one from being made; `make help` names what measures and tests."""
+    text = (ROOT / "Makefile").read_text()
+    heads = re.findall(r"^([a-z][a-z0-9 -]*):(?!=)", text, re.MULTILINE)
+    targets = {name for head in heads for name in head.split()}
+    phony = re.search(r"^\.PHONY: (.*)$", text, re.MULTILINE)
+    shown = re.search(r"^\t@echo \"make (.*)\"$", text, re.MULTILINE)
+    assert phony is not None
+    assert shown is not None
+    assert targets - set(phony[1].split()) == set()
+    named = {name for name in targets if name.startswith(("bench", "chaos", "demo", "test"))}
+    assert named - set(shown[1].split(" | ")) == set()
