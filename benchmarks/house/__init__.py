@@ -4,7 +4,7 @@
 - ``figures``: what issue and closing notes compare: modules, lines, public names, circles.
 - ``way``: the files and frames of one call.
 - ``reference``: the pages of public names and commands; ``operating``: of events and metrics;
-  ``prose``: texts of the code as Markdown.
+  ``bounds``: of bounds; ``prose``: texts of the code as Markdown.
 - ``picture``: the packages on their floors, as SVG (``docs/house.svg``).
 
 ``python -m benchmarks.house`` prints the figures; ``make house`` draws the picture anew.

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from benchmarks.house import operating
+from benchmarks.house import bounds, operating
 from benchmarks.house.imports import PRODUCT, ROOT
 from benchmarks.house.prose import prose
 from benchmarks.nexmark.queries import stages_of
@@ -86,6 +86,7 @@ def pages() -> dict[str, str]:
     lines += ["", *(f"- [`{name.removesuffix('.md')}`]({name})" for name in found), ""]
     results = Results(ROOT / RESULTS)
     operation = {name: _joined(each) for name, each in operating.pages().items()}
+    operation["bounds.md"] = _joined([*bounds.page()])
     operation["performance-figures.md"] = figures_page(
         results.figures(), results.scale(), results.overload()
     )

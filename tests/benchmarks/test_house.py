@@ -1,5 +1,10 @@
 """The house of imports: its floors without circles, its figures, and the committed picture."""
 
+import dataclasses
+import inspect
+
+import rifl
+from benchmarks.house.bounds import BOUNDS
 from benchmarks.house.figures import _meanings, figures, same_names, small
 from benchmarks.house.imports import PRODUCT, ROOT, circles, graph
 from benchmarks.house.picture import parts, picture
@@ -35,6 +40,22 @@ def test_the_reference_is_that_of_the_code():
     """``make reference`` was run after the last change of a docstring or an option."""
     folder = ROOT / "docs" / "reference" / "api"
     assert {file.name: file.read_text() for file in folder.glob("*.md")} == pages()
+
+
+def test_every_bound_is_in_its_table():
+    """With what sets it and its default: one that is new in the code is missed (DESIGN §9)."""
+    named = {of: set(rows) for of, (_, rows) in BOUNDS.items()}
+    for made, rows in BOUNDS.values():
+        assert set(rows) <= inspect.signature(made).parameters.keys()
+
+    def settings(kind):
+        return {each.name for each in dataclasses.fields(kind)}
+
+    assert named["rifl.Bounds"] == settings(rifl.Bounds)
+    most = {name for name in settings(rifl.MethodPolicy) if name.startswith("max_")}
+    assert most <= named["rifl.MethodPolicy"]
+    pauses = {"initial_backoff_s", "multiplier"}
+    assert named["rifl.RetryPolicy"] == settings(rifl.RetryPolicy) - pauses
 
 
 def test_figures_are_of_this_tree():
