@@ -1,4 +1,4 @@
-"""Redis and PostgreSQL for what is measured: real, durable, started when first asked for."""
+"""Databases for what is measured: real, durable, started when first asked for."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ class Databases:
         self._redis: Any = None
         self._postgres: Any = None
         self._mariadb: Any = None
+        self._etcd: Any = None
 
     def __enter__(self) -> Self:
         return self
@@ -35,7 +36,7 @@ class Databases:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        for server in (self._redis, self._postgres, self._mariadb):
+        for server in (self._redis, self._postgres, self._mariadb, self._etcd):
             if server is not None:
                 server.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -50,7 +51,7 @@ class Databases:
     def urls(self, name: str) -> tuple[str, str]:
         """Return URLs of a fresh database: rifl's, and the one for a handler's own use.
 
-        ``name``: none, memory, sqlite, redis, postgres or mariadb.
+        ``name``: none, memory, sqlite, redis, postgres or mariadb; or etcd, for logs alone.
         """
         number = next(self._numbers)
         if name == "redis":
@@ -71,6 +72,13 @@ class Databases:
 
                 self._mariadb = MariaDbServer()
             return self._mariadb.url(prefix=f"bench{number}_"), self._mariadb.url()
+        if name == "etcd":
+            if self._etcd is None:
+                from chaos.etcd_cluster import EtcdCluster
+
+                self._etcd = EtcdCluster(self._folder / "etcd")
+                self._etcd.heal()
+            return "", f"{self._etcd.url().removesuffix('?')}bench{number}"
         if name == "sqlite":
             url = f"sqlite:///{self._folder / f'bench{number}.db'}"
             return url, url
@@ -78,6 +86,8 @@ class Databases:
 
     def processes(self, name: str) -> list[int]:
         """Return the ids of a database's processes, once a side has asked for it."""
+        if name == "etcd":
+            return [node.process.pid for node in self._etcd.nodes]
         server = {"redis": self._redis, "postgres": self._postgres, "mariadb": self._mariadb}[name]
         return _with_children(server._process.pid)
 

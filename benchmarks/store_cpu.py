@@ -29,7 +29,7 @@ from chaos.group_processes import GroupProcesses
 
 _STORES = ("redis", "postgres", "mariadb")
 _KINDS = ("plain", "idempotent")
-_ENGINES = ("sqlite", "redis", "postgres")
+_ENGINES = ("sqlite", "redis", "postgres", "etcd")
 _PATHS = ("fast", "synced")
 _CALLERS = 16
 _MESSAGE = bytes(200)

@@ -64,6 +64,12 @@ to bare grpcio; the median of pairs, with its 95 % interval. The code writes it:
 ## Scale
 
 {_scale(scale)}
+### Several servers
+
+Calls a second of servers over one store, by the processor time above, each with a core of its own:
+until the store's core is the limit. A Redis has one thread; the others go on with more cores.
+
+{_several(scale)}
 ## Overload
 
 Eight places a server for work of 40 ms, offered 80 % of what they can do (65 % of several servers),
@@ -90,6 +96,21 @@ def _scale(figures: dict[str, Any]) -> str:
             if kind not in about
         )
         lines.append(f"| {name} | {found} |")
+    return "\n".join(lines) + "\n"
+
+
+_SERVERS = (1, 2, 4)
+
+
+def _several(figures: dict[str, Any]) -> str:
+    columns = "".join(f" {count} |" for count in (*_SERVERS, "the store's limit"))
+    lines = [f"| case |{columns}", "|---|" + "---|" * (len(_SERVERS) + 1)]
+    for name, figure in figures.items():
+        if {"server_cpu_us", "store_cpu_us"} <= figure.keys():
+            limit = 1e6 / figure["store_cpu_us"]
+            found = [min(count * 1e6 / figure["server_cpu_us"], limit) for count in _SERVERS]
+            cells = " | ".join(f"{each:,.0f}" for each in (*found, limit))
+            lines.append(f"| {name} | {cells} |")
     return "\n".join(lines) + "\n"
 
 
