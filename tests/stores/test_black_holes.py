@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from rifl._stores.shared.requests import Claim
 from rifl._wire.envelope import encode_batch
 from tests.helpers.raw import RawClient, Reply, read
 from tests.helpers.servers import generic, serve
+from tests.helpers.waiting import DEADLINE_S
 from tests.stores.redis.servers import RedisServer, SentinelServer, until
 
 pytestmark = pytest.mark.faults
@@ -117,11 +119,13 @@ def _answer(request: bytes, _: Any) -> bytes:
 
 
 @contextmanager
-def _served(url: str) -> Iterator[tuple[Any, RawClient]]:
+def _served(
+    url: str, handler: Callable[[bytes, Any], bytes] = _answer
+) -> Iterator[tuple[Any, RawClient]]:
     """Serve by a small pool; a client that was answered once."""
     with (
         rifl.Deduplicator(url, drain_s=0.0) as dedup,
-        serve("sync", [generic("p.S", {"Pay": _answer})], dedup=dedup, threads=_THREADS) as served,
+        serve("sync", [generic("p.S", {"Pay": handler})], dedup=dedup, threads=_THREADS) as served,
         RawClient(served.address) as client,
     ):
         assert client.call(METHOD, b"", seq=1).ok
@@ -178,3 +182,33 @@ def test_a_call_waits_for_the_store_no_longer_than_it_has(hole: Hole) -> None:
         assert not dedup._store._refusing.absence
         hole.lighten()
         until(lambda: _at_once(client, range(8, 9), 2.0)[0].ok, "calls are taken", 45)
+
+
+@pytest.mark.parametrize("hole", ["redis", "postgresql", "mariadb"], indirect=True)
+def test_a_record_whose_call_has_no_time_left_is_written_later(hole: Hole) -> None:
+    """Its thread is free, and it stays a call that ran: no attempt runs it again (§6)."""
+    entered, leave = threading.Event(), threading.Event()
+    runs: list[bytes] = []
+
+    def hold(request: bytes, _: Any) -> bytes:
+        if request == b"held":
+            runs.append(request)
+            entered.set()
+            assert leave.wait(DEADLINE_S)
+        return request
+
+    with _served(hole.url(timeout_s=90, beat_s=1, dead_after_s=600), hold) as (dedup, client):
+        call = client.future(METHOD, b"held", seq=2, first=1, timeout=4.0)
+        assert entered.wait(DEADLINE_S)
+        hole.darken()
+        leave.set()
+        assert not read(call).ok
+        until(lambda: not dedup._store._attempts.handling(), "the thread is free", 45)
+        hole.lighten()
+
+        def answered() -> bool:
+            reply = client.call(METHOD, b"held", seq=2, first=1, attempt=2, timeout=2.0)
+            return reply.ok and reply.outcome == "replayed"
+
+        until(answered, "its answer stands", 45)
+    assert runs == [b"held"]
