@@ -59,16 +59,16 @@ class ConnectionOptions:
     metadata: tuple[tuple[str, str], ...] = ()
 
 
-def column_of(name: str, columns: Sequence[str]) -> str:
+def column_of(name: str, columns: Sequence[str], what: str = "columns") -> str:
     """Return the column that is meant: of this name, else the only one of it in any case.
 
-    The name itself where there is none. Raises ``PlanError`` for several.
+    The name itself where there is none. Raises ``PlanError`` for several. ``what``: what they are.
     """
     found = [each for each in columns if each.lower() == name.lower()]
     if name in found or not found:
         return name
     if len(found) > 1:
-        raise PlanError(f"{name!r} may be each of these columns: {', '.join(found)}")
+        raise PlanError(f"{name!r} may be each of these {what}: {', '.join(found)}")
     return found[0]
 
 

@@ -17,6 +17,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from rifl.spark._errors import PlanError, RowError
+from rifl.spark._options import column_of
 from rifl.spark._request_fields import BadValue, Convert, Unfit, bulk, scalar, well_known
 
 
@@ -130,6 +131,16 @@ def plan_request(
     return RequestPlan(
         message_class, columns, _oneofs(descriptor, [each.field for each in columns])
     )
+
+
+def fields_in_any_case(columns: Sequence[str], message_class: type[Message]) -> dict[str, str]:
+    """Return the field of each column whose name differs from it in case alone.
+
+    Unless another column has the field's very name. Raises ``PlanError`` if several fields fit.
+    """
+    fields = list(message_class.DESCRIPTOR.fields_by_name)
+    found = {name: column_of(name, fields, "fields") for name in columns}
+    return {name: field for name, field in found.items() if field not in columns}
 
 
 def _no_field(column: str, descriptor: Any) -> str:

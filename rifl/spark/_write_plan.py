@@ -6,7 +6,7 @@ import contextlib
 import os
 import uuid
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow
 
@@ -20,7 +20,7 @@ from rifl.spark._errors import AlreadyDone, IdentityError, PlanError
 from rifl.spark._keys import KeyPlan
 from rifl.spark._options import ConnectionOptions, WriteOptions
 from rifl.spark._report import check_metrics
-from rifl.spark._requests import RequestPlan, plan_request
+from rifl.spark._requests import RequestPlan, fields_in_any_case, plan_request
 from rifl.spark._session_names import MicroBatch, run_session
 
 
@@ -75,6 +75,10 @@ class WritePlan:
             )
         driver = driver or process_driver(options.connection, options.timeout_s)
         shape = driver.shape(options)
+        if not exact:
+            given = [each for each in schema.names if each not in options.ignored]
+            found = fields_in_any_case(given, shape.request_class())
+            options = replace(options, fields=tuple({**found, **dict(options.fields)}.items()))
         _messages(options, schema, shape)
         name = options.session or (None if stream else session or run_session())
         try:

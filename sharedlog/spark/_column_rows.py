@@ -10,7 +10,7 @@ import pyarrow.compute
 
 from rifl.spark._arrow import nullable
 from rifl.spark._errors import RowError
-from rifl.spark._requests import RequestPlan, plan_request
+from rifl.spark._requests import RequestPlan, fields_in_any_case, plan_request
 from sharedlog._core.envelope import MAX_VALUE_BYTES, PROTOBUF, About, pack
 from sharedlog._core.publishing import Placed, size_of
 from sharedlog._core.stream_schema import StreamSchema
@@ -116,7 +116,10 @@ class ProtobufRows:
     def _plan(self) -> RequestPlan:
         if self._made is None:
             only = () if self._key is None else (self._key,)
-            self._made = plan_request(self._schema, class_of(self._of), key_only=only)
+            message, names = class_of(self._of), self._schema.names
+            self._made = plan_request(
+                self._schema, message, key_only=only, renamed=fields_in_any_case(names, message)
+            )
         return self._made
 
 

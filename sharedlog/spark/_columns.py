@@ -9,6 +9,7 @@ import numpy
 import pyarrow
 from google.protobuf.message import DecodeError
 
+from rifl.spark._errors import PlanError
 from rifl.spark._replies import ReplyPlan
 from sharedlog._core.envelope import VERSION
 from sharedlog._core.errors import SchemaChanged
@@ -158,10 +159,12 @@ def differences(declared: pyarrow.Schema, given: pyarrow.Schema, *, ordered: boo
 
 
 def differ(declared: StreamSchema, given: StreamSchema) -> str:
-    """Name the columns in which two schemas of streams differ, where they are Arrow's."""
-    if declared.format != "arrow":
+    """Name the columns in which two schemas of streams differ; empty for a message without any."""
+    try:
+        found = differences(columns_of(declared).schema, columns_of(given).schema)
+    except (PlanError, SchemaChanged):
         return ""
-    return differences(ArrowColumns(declared).schema, ArrowColumns(given).schema)
+    return found or "of the same names and types, described otherwise"
 
 
 class ArrowColumns:

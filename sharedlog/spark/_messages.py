@@ -39,17 +39,19 @@ class RawRows:
     """Rows whose columns are the parts of a message. Picklable; made where a write is planned."""
 
     def __init__(self, schema: pyarrow.Schema, key: str | None) -> None:
-        """Raises ``SinkError`` for columns that are no part of one.
+        """Raises ``SinkError`` for columns that are no part of one; their names are in any case.
 
         ``key``: the column that is the message's key, if it is not ``key``.
         """
-        self._key = key or "key"
-        names = set(schema.names)
-        if len(names) < len(schema.names):
+        self._key = _part(key or "key")
+        schema = pyarrow.schema([each.with_name(_part(each.name)) for each in schema])
+        self._columns = schema.names
+        names = set(self._columns)
+        if len(names) < len(self._columns):
             raise SinkError("two columns have one name")
         if "value" not in names:
             raise SinkError("there is no column value: it is the message, binary or string")
-        if key is not None and key not in names:
+        if key is not None and self._key not in names:
             raise SinkError(f"key: there is no column {key!r}")
         for field in schema:
             part = "key" if field.name == self._key else field.name
@@ -61,7 +63,7 @@ class RawRows:
             if _kind(field.type) not in _KINDS[part]:
                 raise SinkError(f"the column {field.name!r} is {' or '.join(_KINDS[part])}")
         self._about = names & {"headers", "content_type", "schema_name", "causation_id"}
-        self._names = names
+        self.names = names
 
     def messages(
         self,
@@ -76,11 +78,12 @@ class RawRows:
         ``content`` counts the rows in. Raises ``SinkError`` for a row whose value is null,
         ``InvalidRequest`` for what no message can be.
         """
+        batch = batch.rename_columns(self._columns)
         if content is not None:
-            names = ["key" if name == self._key else name for name in batch.schema.names]
+            names = ["key" if name == self._key else name for name in self._columns]
             content.add(message_hashes(batch.rename_columns(names)))
         values = _bytes(batch.column("value"))
-        keyed = self._key in self._names
+        keyed = self._key in self.names
         keys: list[bytes | None] = [None] * batch.num_rows
         if keyed:
             keys = checked_keys(_bytes(batch.column(self._key)))
@@ -95,12 +98,12 @@ class RawRows:
             yield RowMessage(Placed(envelope, tag, size_of(envelope, tag)))
 
     def _abouts(self, batch: pyarrow.RecordBatch) -> Iterator[About | None]:
-        if not self._about and "event_time" not in self._names:
+        if not self._about and "event_time" not in self.names:
             yield from itertools.repeat(None)
             return
         said = {name: batch.column(name).to_pylist() for name in self._about}
         times: list[int | None] | None = None
-        if "event_time" in self._names:
+        if "event_time" in self.names:
             times = batch.column("event_time").cast(_TIME).cast(_MICROS).to_pylist()
         for row in range(batch.num_rows):
             headers = said["headers"][row] if "headers" in said else None
@@ -113,6 +116,11 @@ class RawRows:
                 causation_id=_text(said, "causation_id", row),
                 event_time_us=None if times is None else times[row],
             )
+
+
+def _part(name: str) -> str:
+    """Return the part of a message that a column's name is, in any case; else the name."""
+    return name.lower() if name.lower() in _KINDS else name
 
 
 def checked_keys(keys: list[bytes | None]) -> list[bytes | None]:

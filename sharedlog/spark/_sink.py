@@ -119,14 +119,15 @@ def _rows_of(
     if key is not None:
         key = column_of(key, schema.names)
     if form == "raw":
+        raw = RawRows(schema, key)
         found = until_answered(place, lambda: find_schema(options.stream))
-        if found is not None and "content_type" not in schema.names:
+        if found is not None and "content_type" not in raw.names:
             raise SchemaChanged(
                 f"the values of stream {options.stream!r} are declared as {found.format}, and rows "
                 f'of raw values do not say what they are: option("valueFormat", "{found.format}"), '
                 "or a column content_type; nothing is written"
             )
-        return RawRows(schema, key)
+        return raw
     rows: ArrowRows | ProtobufRows
     if form == "arrow":
         rows = ArrowRows(schema, key)

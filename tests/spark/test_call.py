@@ -65,6 +65,23 @@ def test_a_plan_evaluated_twice_calls_once(spark: Any, bank: BankProcess) -> Non
     assert set(bank.effects("naive-").values()) == {2}
 
 
+def test_the_session_says_whether_names_in_another_case_are_others(
+    spark: Any, bank: BankProcess, restored: Any
+) -> None:
+    """``call`` and ``write`` ask it; by default they are the same (DESIGN §8)."""
+    frame = _frame(spark).where("reference = 'r0'").selectExpr("reference", "account", "cents")
+    given: dict[str, Any] = {"target": bank.target, "method": METHOD, "key": "REFERENCE"}
+    asked = {**given, "request": ["Reference", "account", "cents"]}
+    assert rifl.spark.call(frame, **asked, session="a").count() == 1
+    assert rifl.spark.write(frame.withColumnRenamed("account", "Account"), **given).isEmpty()
+    restored("spark.sql.caseSensitive", "true")
+    with pytest.raises(PlanError, match="'Reference' is not a column"):
+        rifl.spark.call(frame, **asked)
+    with pytest.raises(PlanError, match="'REFERENCE' is not a column"):
+        rifl.spark.write(frame, **given)
+    assert bank.effects() == {"r0": 2}
+
+
 def test_what_cannot_work_is_told_at_once(spark: Any, bank: BankProcess) -> None:
     """``call`` checks columns, keys and the method before anything runs (DESIGN §8)."""
     frame = _frame(spark)

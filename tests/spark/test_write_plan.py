@@ -464,20 +464,26 @@ def test_a_query_goes_on_however_many_clients_there_are(store: str, tmp_path: Pa
         assert bank.effects == {"r0": 1, "r2": 1}
 
 
-def test_a_query_that_was_stopped_by_a_wrong_rule_goes_on() -> None:
-    """It opened a micro-batch's session and sent nothing: the next start sends it (DESIGN §8)."""
+@pytest.mark.parametrize("store", ["memory:", "sqlite"])
+def test_a_query_that_was_stopped_by_a_wrong_rule_goes_on(store: str, tmp_path: Path) -> None:
+    """One task had sent its rows, and others opened the session: the next start sends what is
+    missing, over the same checkpoint and store (DESIGN §8)."""
     rows = _rows(range(3))
-    with _bank() as (bank, target):
+    with _bank(store if store == "memory:" else f"sqlite:///{tmp_path / 'bank.db'}") as served:
+        bank, target = served
         options = _options(target)
         plan = _planned(options, rows, stream=True)
         commit_stream(options, [_send(plan, rows, MicroBatch("spark/q", 0))], 0)
         stopped = replace(plan, store=plan.store + 1)
         more = _rows(range(3, 6))
+        _send(plan, more.slice(0, 1), MicroBatch("spark/q", 1))
         for _ in range(2):
             with pytest.raises(IdentityError, match="another store"):
                 _send(stopped, more, MicroBatch("spark/q", 1))
         again = _planned(options, rows, stream=True)
-        commit_stream(options, [_send(again, more, MicroBatch("spark/q", 1))], 1)
+        sent = _send(again, more, MicroBatch("spark/q", 1))
+        assert (sent.counts.executed, sent.counts.replayed) == (2, 1)
+        commit_stream(options, [sent], 1)
         assert bank.effects == {f"r{number}": 1 for number in range(6)}
 
 
@@ -707,6 +713,25 @@ def test_names_of_columns_are_found_in_any_case() -> None:
         several = rows.append_column("txn", rows.column("Txn"))
         with pytest.raises(PlanError, match=r"'TXN' may be each of these columns: Txn, txn"):
             _planned(options, several)
+
+
+def test_columns_fill_fields_in_any_case() -> None:
+    """A key column needs no field: in another case it was left out of requests (DESIGN §8)."""
+    rows = _rows(range(3)).rename_columns(["Reference", "ACCOUNT", "cents"])
+    with _bank() as (bank, target):
+        _send(_planned(_options(target), rows), rows)
+        assert bank.effects == {"r0": 1, "r1": 1, "r2": 1}
+        # Where names of other cases are others, or the field's very name is there, too.
+        hint = "'ACCOUNT' has no field .*did you mean 'account'"
+        with pytest.raises(PlanError, match=hint):
+            _planned(_options(target, key="Reference"), rows, exact=True)
+        both = rows.append_column("account", rows.column("ACCOUNT"))
+        with pytest.raises(PlanError, match=hint):
+            _planned(_options(target), both)
+        several = rows.append_column("Account", rows.column("ACCOUNT"))
+        with pytest.raises(PlanError, match="'account' is filled by 'ACCOUNT' and 'Account'"):
+            _planned(_options(target), several)
+        assert bank.effects.total() == 3
 
 
 def test_a_target_that_is_not_there_or_not_wrapped_is_named() -> None:
