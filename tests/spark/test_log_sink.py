@@ -112,26 +112,6 @@ def test_a_checkpoint_that_the_session_names_is_told_from_its_copy(
     assert chain.written() == chain.wanted()
 
 
-def test_a_checkpoint_is_one_however_its_path_is_spelled(tmp_path: Path) -> None:
-    """Else a query would be taken for a copy of itself (§16)."""
-    (tmp_path / "kept").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "kept")
-
-    def place(location: str) -> str:
-        given = {"log": "l", "stream": "s", "checkpointLocation": location}
-        return SinkOptions.read(given).checkpoint
-
-    at = f"{tmp_path}/kept/q"
-    for spelled in (
-        *(at, f"{at}/", f"{tmp_path}//kept/./q", f"{tmp_path}/link/q", f"file:{at}"),
-        *(f"file://{at}/", f"file:///.{at}", f"{tmp_path}/other/../kept/q"),
-    ):
-        assert place(spelled) == at
-    assert place("s3a://b//c/./q/") == place("s3a://b/c/q") != place("s3a://a/c/q")
-    assert place("dbfs:/c/q") == place("dbfs:///c/q") != place("/c/q")
-    assert place("") == ""
-
-
 def test_a_job_adopts_nothing(chain: Chain) -> None:
     """Run again with it, it would write twice (§16)."""
     rows = [("a", "1")]

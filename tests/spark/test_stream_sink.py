@@ -131,13 +131,14 @@ def _started(
     options: Mapping[str, str] = {},
     **trigger: Any,
 ) -> Any:
+    checkpoint = {"checkpointLocation": str(tmp_path / "checkpoint")}
+    where = {} if "queryName" in options else checkpoint
     return (
         frame.writeStream.format("rifl")
         .option("target", bank.target)
         .option("method", METHOD)
         .option("key", "reference")
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .options(**options)
+        .options(**{**where, **options})
         .outputMode(mode)
         .trigger(**trigger)
         .start()
@@ -212,28 +213,32 @@ def test_a_batch_of_a_stream_reports_closes_late_and_repeats_nothing_when_it_run
         .repartition("account")
     )
 
-    def replayed() -> list[tuple[int, int]]:
-        query = _started(
-            rows, bank, tmp_path, "append", {"report": str(tmp_path / "report")}, availableNow=True
-        )
+    def replayed(where: Mapping[str, str]) -> list[tuple[int, int]]:
+        given = {"report": str(tmp_path / "report"), **where}
+        query = _started(rows, bank, tmp_path, "append", given, availableNow=True)
         assert query.awaitTermination(int(SLOW_S))
         told = [json.loads(line) for line in (tmp_path / "report").read_text().splitlines()]
         return [(line["batch"], line["replayed"]) for line in told]
 
-    assert replayed() == [(0, 0), (1, 0), (2, 0)]
-    for file in ("2", ".2.crc"):
-        (checkpoint / "commits" / file).unlink(missing_ok=True)
+    def forget_commit(directory: Path) -> None:
+        for file in ("2", ".2.crc"):
+            (directory / "commits" / file).unlink(missing_ok=True)
+
+    assert replayed({}) == [(0, 0), (1, 0), (2, 0)]
+    forget_commit(checkpoint)
     restored("spark.sql.shuffle.partitions", 3)
     restored("spark.sql.adaptive.enabled", "false")
-    assert replayed()[3:] == [(2, 4)]
-    shutil.copytree(checkpoint, tmp_path / "copy")
-    (tmp_path / "copy" / "commits" / "2").unlink()
-    (tmp_path / "copy" / "commits" / ".2.crc").unlink(missing_ok=True)
-    copy = {"checkpointLocation": str(tmp_path / "copy")}
-    with pytest.raises(PySparkException, match=r"another checkpoint than .*/copy:"):
-        _started(rows, bank, tmp_path, "append", copy, availableNow=True).awaitTermination(
-            int(SLOW_S)
-        )
+    # Platforms name checkpoints by this setting: the sink is told the query's name alone.
+    setting = "spark.sql.streaming.checkpointLocation"
+    spark.conf.set(setting, f"{tmp_path}/./")
+    try:
+        assert replayed({"queryName": checkpoint.name})[3:] == [(2, 4)]
+        shutil.copytree(checkpoint, tmp_path / "copy")
+        forget_commit(tmp_path / "copy")
+        with pytest.raises(PySparkException, match=r"another checkpoint than .*/copy:"):
+            replayed({"queryName": "copy"})
+    finally:
+        spark.conf.unset(setting)
     assert bank.effects() == {f"s{file}-{row}": 1 for file in range(3) for row in range(4)}
     clients = (
         spark.read.format("rifl-records")
