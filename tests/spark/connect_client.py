@@ -1,8 +1,8 @@
 """A client of Spark Connect that does what it is told: a process has one kind of session.
 
-``python -m tests.spark.connect_client URL``: each line of its input is a step's name and arguments
-as JSON; it prints what the step returned, or ``{"error": ...}``. Functions of ``foreachBatch`` run
-on the server.
+``python -m tests.spark.connect_client URL [ZIP ...]``: adds packages of Python; each line of its
+input is a step's name and arguments as JSON; it prints what the step returned, or
+``{"error": ...}``. Functions of ``foreachBatch`` run on the server.
 """
 
 from __future__ import annotations
@@ -64,22 +64,23 @@ def streams(spark: Any, target: str, log: str, checkpoints: str) -> None:
         run_to_its_end(writer.option("checkpointLocation", f"{checkpoints}/{name}").start)
 
 
-def books(spark: Any, directory: str, target: str, log: str) -> None:
+def books(spark: Any, directory: str, target: str, log: str, name: str) -> None:
     """Run a query whose ``foreachBatch`` writes in each way, by a name and its number.
 
-    Where a file is named as the number, what runs the function is killed when all is written; where
-    it is ``N.wait`` it waits instead.
+    ``name`` begins those of its writes to the service, and of its rows there. Where a file is named
+    as the number, what runs the function is killed when all is written; where it is ``N.wait`` it
+    waits instead.
     """
     given = {"target": target, "method": METHOD, "key": "reference", "batchRows": 4}
     append = sharedlog.spark.appending(log=log, stream="paid", name="paid")
     columns = {"log": log, "stream": "columns", "name": "columns", "valueFormat": "arrow"}
 
     def book(frame: Any, number: int) -> None:
-        to = _renamed(frame, "book-save-").write.format("rifl").mode("append")
-        to.options(**given, name="save", batchId=number).save()
+        to = _renamed(frame, f"{name}-save-").write.format("rifl").mode("append")
+        to.options(**given, name=f"{name}-save", batchId=number).save()
         ids = {**given, "batch_id": number}
-        assert write(_renamed(frame, "book-write-"), **ids, name="write").isEmpty()
-        called = call(_renamed(frame, "book-call-"), **ids, name="call")
+        assert write(_renamed(frame, f"{name}-write-"), **ids, name=f"{name}-write").isEmpty()
+        called = call(_renamed(frame, f"{name}-call-"), **ids, name=f"{name}-call")
         assert called.where("reply.entry > 0").count() == frame.count()
         append(frame.selectExpr("concat('paid-', reference) as value"), number)
         to = frame.write.format("sharedlog").options(**columns, batchId=number)
@@ -158,6 +159,8 @@ def _reached(directory: Path, number: int) -> None:
 def main() -> None:
     """Take steps until the input ends."""
     spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
+    if sys.argv[2:]:
+        spark.addArtifacts(*sys.argv[2:], pyfile=True)
     rifl.spark.register(spark)
     sharedlog.spark.register(spark)
     steps = {each.__name__: each for each in (batches, streams, books, unnamed, version)}

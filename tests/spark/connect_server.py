@@ -35,6 +35,8 @@ def main() -> None:
         "spark.executor.heartbeatInterval": "60s",
     }
     home = Path(pyspark.__file__).parent
+    # Python finds what is in the folder where it starts.
+    os.chdir(options.directory)
     os.environ["SPARK_HOME"] = str(home)
     given = [text for each in settings.items() for text in ("--conf", "=".join(each))]
     program = str(home / "bin" / "spark-submit")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,19 @@ __all__ = ["Connected"]
 class Connected:
     """A server with one client. Both are killed together, and start again on the same port."""
 
-    def __init__(self, directory: Path, master: str = "local[2]", pause: str = "0") -> None:
+    def __init__(
+        self,
+        directory: Path,
+        master: str = "local[2]",
+        pause: str = "0",
+        server: Mapping[str, str] = {},
+        artifacts: Sequence[str] = (),
+    ) -> None:
+        """``server``: what its environment has, too; ``artifacts``: packages that a client adds."""
         store = f"sqlite:///{directory}/rifl.db"
         self.bank = BankProcess(directory, "--store", store, "--pause", pause)
         self._directory, self._master = directory, master
+        self._environment, self._artifacts = {**spark_environment(), **server}, artifacts
         self._port = free_port()
         self._server: Process | None = None
         self._client: Process | None = None
@@ -33,12 +43,12 @@ class Connected:
             "tests.spark.connect_server",
             *("--port", str(self._port), "--master", self._master, "--directory", str(directory)),
             log=directory / "server.log",
-            env=spark_environment(),
+            env=self._environment,
         )
         until(self._listens, "the server to listen", SLOW_S)
         self._client = Process(
             "tests.spark.connect_client",
-            f"sc://127.0.0.1:{self._port}",
+            *(f"sc://127.0.0.1:{self._port}", *self._artifacts),
             log=directory / "client.log",
             with_input=True,
             env=spark_environment(),

@@ -84,12 +84,23 @@ def test_jobs_and_streams_over_connect_write_each_row_once(
     assert bank.effects("job-") == dict.fromkeys(wanted, 1)
 
 
-def _booked(bank: Any, log: sharedlog.Log, references: list[str]) -> None:
+def _booked(bank: Any, log: sharedlog.Log, references: list[str], by: str) -> None:
     """Each row had each of its effects once."""
-    ways = [f"book-{how}-" for how in ("save", "write", "call")]
-    assert bank.effects("book-") == {f"{way}{name}": 1 for way in ways for name in references}
+    ways = [f"{by}-{how}-" for how in ("save", "write", "call")]
+    assert bank.effects(f"{by}-") == {f"{way}{name}": 1 for way in ways for name in references}
     assert _texts(log, "paid") == {f"paid-{name}": 1 for name in references}
     assert _references(log) == dict.fromkeys(references, 1)
+
+
+def test_each_way_within_foreach_batch_counts_once_over_connect(
+    connected: Connected, tmp_path: Path
+) -> None:
+    """By names and ``batchId``, in both sinks, ``write`` and ``call`` (DESIGN §8)."""
+    references = _input(tmp_path / "input", 1)
+    with _log_of(tmp_path) as log:
+        given = {"target": connected.bank.target, "log": f"sqlite:///{tmp_path / 'log.db'}"}
+        assert connected.run("books", **given, directory=str(tmp_path), name="within") is None
+        _booked(connected.bank, log, references, "within")
 
 
 @pytest.mark.faults
@@ -101,12 +112,13 @@ def test_a_micro_batch_whose_function_was_killed_repeats_nothing_over_connect(
     references = _input(tmp_path / "input")
     with _log_of(tmp_path) as log:
         given = {"target": connected.bank.target, "log": f"sqlite:///{tmp_path / 'log.db'}"}
+        given |= {"directory": str(tmp_path), "name": "killed"}
         (tmp_path / "1").touch()
-        told = connected.run("books", **given, directory=str(tmp_path))
+        told = connected.run("books", **given)
         assert "error" in told
         assert not (tmp_path / "1").exists()
-        assert connected.run("books", **given, directory=str(tmp_path)) is None
-        _booked(connected.bank, log, references)
+        assert connected.run("books", **given) is None
+        _booked(connected.bank, log, references, "killed")
 
 
 @pytest.mark.long
@@ -120,19 +132,20 @@ def test_a_connect_server_that_is_killed_midway_repeats_nothing(
     try:
         with _log_of(tmp_path) as log:
             given = {"target": killed.bank.target, "log": f"sqlite:///{tmp_path / 'log.db'}"}
+            given |= {"directory": str(tmp_path), "name": "book"}
             for point in ("midway", "at the end", "never"):
                 killed.start()
                 if point == "never":
-                    assert killed.run("books", **given, directory=str(tmp_path)) is None
+                    assert killed.run("books", **given) is None
                     break
                 (tmp_path / "1.wait").touch()
-                killed.begin("books", **given, directory=str(tmp_path))
+                killed.begin("books", **given)
                 if point == "midway":
                     killed.bank.until_effects(3, "book-save-")
                 else:
                     until((tmp_path / "1.reached").exists, "the end of the function", SLOW_S)
                 killed.kill()
-            _booked(killed.bank, log, references)
+            _booked(killed.bank, log, references, "book")
     finally:
         killed.close()
 
