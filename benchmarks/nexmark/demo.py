@@ -32,7 +32,7 @@ from benchmarks.nexmark.fleet import KINDS, DriverProcess
 from benchmarks.nexmark.schemas import OUTPUTS, SCHEMAS, SUBSTREAMS
 from benchmarks.nexmark.streams import KafkaStreams, LogStreams, Streams, create_log
 
-__all__ = ["main"]
+__all__ = ["main", "parser"]
 
 # Events that are published at once, and that a micro-batch has about.
 _SLICE, _BATCH = 500, 5000
@@ -47,21 +47,26 @@ _LOOK_S = 0.2
 _STUCK_S = 1800.0
 
 
+def parser() -> argparse.ArgumentParser:
+    """Return what reads the demo's arguments."""
+    made = argparse.ArgumentParser(prog="python -m benchmarks.nexmark.demo", description=__doc__)
+    made.add_argument("--events", type=int, default=24_000)
+    # So few that there are hundreds of windows.
+    made.add_argument("--rate", type=int, default=10, help="events a second of event time")
+    made.add_argument("--queries", nargs="+", choices=OUTPUTS, default=list(OUTPUTS))
+    made.add_argument("--kills", type=int, default=4)
+    made.add_argument("--failing", type=int, default=10, help="of a hundred tasks")
+    made.add_argument("--seed", type=int, default=1, help="of the events, and of who is killed")
+    made.add_argument("--kafka", type=Path, metavar="FOLDER", help="of its jars; else without")
+    made.add_argument("--spark-kafka", type=Path, metavar="FOLDER", help="of Spark's jars for it")
+    # Two executors beside the driver: processes that can be killed.
+    made.add_argument("--master", default="local-cluster[2,1,512]")
+    return made
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo; the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.nexmark.demo", description=__doc__)
-    parser.add_argument("--events", type=int, default=24_000)
-    # So few that there are hundreds of windows.
-    parser.add_argument("--rate", type=int, default=10, help="events a second of event time")
-    parser.add_argument("--queries", nargs="+", choices=OUTPUTS, default=list(OUTPUTS))
-    parser.add_argument("--kills", type=int, default=4)
-    parser.add_argument("--failing", type=int, default=10, help="of a hundred tasks")
-    parser.add_argument("--seed", type=int, default=1, help="of the events, and of who is killed")
-    parser.add_argument("--kafka", type=Path, metavar="FOLDER", help="of its jars; else without")
-    parser.add_argument("--spark-kafka", type=Path, metavar="FOLDER", help="of Spark's jars for it")
-    # Two executors beside the driver: processes that can be killed.
-    parser.add_argument("--master", default="local-cluster[2,1,512]")
-    options = parser.parse_args(arguments)
+    options = parser().parse_args(arguments)
     # A terminated demo cleans up as an interrupted one does.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     console = Console(width=None if sys.stdout.isatty() else 100)

@@ -18,6 +18,7 @@ import pytest
 
 from benchmarks.nexmark import load
 from benchmarks.nexmark.answers import answers, compare
+from benchmarks.nexmark.demo import parser
 from benchmarks.nexmark.events import Events
 from benchmarks.nexmark.load import Load, Step, run_step
 from benchmarks.nexmark.queries import STAGES, stages_of
@@ -109,6 +110,14 @@ def test_events_have_about_as_many_bytes_as_those_of_nexmark() -> None:
             if column_name not in left_out[name]
         ]
         assert sum(sizes) / found[name].num_rows == pytest.approx(wanted, rel=0.02), name
+
+
+def test_the_demo_has_hundreds_of_rows_of_each_windowed_query() -> None:
+    """So long is its event time: what is lost or doubled there would show (DESIGN-LOG §16)."""
+    options = parser().parse_args([])
+    tables = Events(options.seed, options.rate).tables(0, options.events)
+    found = {name: rows.total() for name, rows in answers(tables, ["q4", "q7"]).items()}
+    assert min(found.values()) >= 200, found
 
 
 def test_closing_events_are_behind_every_row_of_an_answer() -> None:

@@ -222,6 +222,13 @@ def test_a_plan_tells_what_is_read_and_written_on_the_drivers_log(
     assert len(_planned(caplog)) == 3
     for told in ("write_planned", "stream='orders'", "name='q'", "key='word'", "compared=True"):
         assert told in _planned(caplog)[0]
+    caplog.clear()
+    # Arrow rows cost time to compare: only those of a name are.
+    unnamed = {"log": url, "stream": "orders", "valueFormat": "arrow"}
+    for stream in (True, False):
+        Writing(SinkOptions.read(unnamed), schema, stream=stream)
+    Writing(SinkOptions.read({**unnamed, "name": "q"}), schema, stream=False)
+    assert ["compared=True" in each for each in _planned(caplog)] == [False, False, True]
 
 
 def test_a_hold_says_how_much_its_query_takes_at_a_time(log: sharedlog.Log, url: str) -> None:

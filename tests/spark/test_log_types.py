@@ -64,20 +64,40 @@ def _value(of: t.DataType, null: bool, draw: random.Random) -> Any:
     return draw.choice(_SOME[of])
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@settings(
+_GENERATED = settings(
     deadline=None,
-    max_examples=2,
     derandomize=True,
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-@given(some.lists(_TYPES, min_size=12, max_size=12), some.integers(0, 2**32))
+_COLUMNS = some.lists(_TYPES, min_size=12, max_size=12)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@settings(_GENERATED, max_examples=2)
+@given(_COLUMNS, some.integers(0, 2**32))
 def test_nested_values_with_nulls_come_back_as_from_parquet(
     chain: Chain, kinds: list[Any], seed: int
 ) -> None:
     """Also a null struct whose fields are not nullable, as a left join has it (§16)."""
+    _come_back(chain, kinds, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.timeout(3000)
+@settings(_GENERATED, max_examples=40)
+@given(_COLUMNS, some.integers(0, 2**32))
+def test_many_nested_values_come_back_as_from_parquet(
+    chain: Chain, kinds: list[Any], seed: int
+) -> None:
+    """Twelve types at a time (§16)."""
+    _come_back(chain, kinds, seed)
+
+
+def _come_back(chain: Chain, kinds: list[Any], seed: int) -> None:
+    """Write rows of these types into a stream and into Parquet, and read both."""
     draw = random.Random(seed)
     whole = t.StructType([t.StructField(f"c{at}", of, False) for at, of in enumerate(kinds)])
     rows = [(at, at % 3 > 0, _value(whole, False, draw)) for at in range(30)]

@@ -89,6 +89,30 @@ def test_the_end_of_a_run_is_told_and_what_goes_wrong_is_logged(
     assert "query_listener_failed" in caplog.text
 
 
+def test_how_much_a_query_has_not_read_is_looked_at_again_while_nothing_comes(
+    tmp_path: Path,
+) -> None:
+    """Spark reports no progress then, and others go on appending (§16)."""
+    registry, url = CollectorRegistry(), f"sqlite:///{tmp_path}/log.db"
+    with sharedlog.create(url) as log:
+        log.stream("orders", 1)
+        listener = sharedlog.spark.LogQueryListener(log=url, registry=registry)
+        listener.onQueryStarted(SimpleNamespace(id=_ID, runId=_RUN, name="pay"))
+        read = {"lsn": 0, "incarnation": log.incarnation, "stream": "orders"}
+        listener.onQueryProgress(_progress(0, sources=[{"endOffset": read}]))
+
+        def lag() -> float:
+            labels = {"query": "pay", "stream": "orders"}
+            return registry.get_sample_value("rifl_spark_query_lag_entries", labels) or 0.0
+
+        before = lag()
+        for number in range(3):
+            log.publish("orders", f"o{number}")
+        assert lag() == before
+        listener.onQueryIdle(SimpleNamespace(id=_ID, runId=_RUN))
+        assert lag() == before + 3
+
+
 @contextmanager
 def _no_room(path: Path, more: int) -> Iterator[None]:
     """Have a file take so many bytes more, as on a disk that fills up."""

@@ -36,13 +36,14 @@ def test_views_are_read_and_written_in_sql(
     sharedlog.spark.register(spark)
     log.publish("orders", "r1", key="alice")
     url = f"sqlite:///{tmp_path / 'log.db'}"
-    for name, columns in (("orders", "key BINARY, value BINARY"), ("paid", "value STRING")):
+    columns = "reference STRING, account STRING, cents BIGINT"
+    for name, parts in (("orders", "key BINARY, value BINARY"), ("paid", "value STRING")):
         spark.sql(
-            f"CREATE OR REPLACE TEMPORARY VIEW {name} ({columns}) USING sharedlog "
+            f"CREATE OR REPLACE TEMPORARY VIEW {name} ({parts}) USING sharedlog "
             f"OPTIONS (log '{url}', stream '{name}')"
         )
     spark.sql(
-        "CREATE OR REPLACE TEMPORARY VIEW deposits (reference STRING, account STRING, cents BIGINT)"
+        f"CREATE OR REPLACE TEMPORARY VIEW deposits ({columns})"
         f" USING rifl OPTIONS (target '{bank.target}', method '{METHOD}', key 'reference')"
     )
     rows = "SELECT cast(value AS STRING) AS reference, cast(key AS STRING) AS account, 5L AS cents"
@@ -50,13 +51,18 @@ def test_views_are_read_and_written_in_sql(
     assert bank.effects() == {"r1": 1}
     spark.sql("INSERT INTO paid SELECT cast(value AS STRING) FROM orders")
     spark.sql("CREATE TABLE made (value STRING) USING sharedlog OPTIONS (stream 'paid')")
+    spark.sql(f"CREATE TABLE booked ({columns}) USING rifl OPTIONS (key 'reference')")
     try:
         with pytest.raises(PySparkException, match="none of a CREATE TABLE's"):
             spark.sql("INSERT INTO made VALUES ('lost')")
         given = f"'log' = '{url}', 'stream' = 'paid', 'name' = 'daily'"
         spark.sql(" ".join(("INSERT INTO made WITH", f"({given})", "VALUES ('more')")))
+        given = f"'target' = '{bank.target}', 'method' = '{METHOD}', 'key' = 'reference'"
+        spark.sql(" ".join(("INSERT INTO booked WITH", f"({given})", "VALUES ('r2', 'bob', 7)")))
+        assert bank.effects() == {"r1": 1, "r2": 1}
     finally:
         spark.sql("DROP TABLE made")
+        spark.sql("DROP TABLE booked")
         for name in ("orders", "paid", "deposits"):
             spark.catalog.dropTempView(name)
     assert sorted(each.text for at in range(3) for each in log.read("paid", at)) == ["more", "r1"]

@@ -23,6 +23,7 @@ from sharedlog._core.errors import LogFull
 from sharedlog._core.holds import BEGINNING, take
 from sharedlog._core.names import NameKind, own_name
 from sharedlog._core.producers import NewMessage, append, grant
+from sharedlog._core.query.closing import BatchSummary, close
 from sharedlog._core.query.joining import join
 from sharedlog._core.query.state import Ticket, draw_plan
 from sharedlog._core.query.tasks import grant_task, pend_task
@@ -349,6 +350,11 @@ def test_queries_are_listed_abandoned_and_forgotten(log, url, run, told):
     assert told("queries", url, "--forget", "q", "--yes") == {"name": "q", "batch": -1}
     assert run("queries", url, "--forget", "q", "--yes")[0] == ExitCode.NOT_FOUND
     assert run("queries", url, "--abandon", "q", "--yes")[0] == ExitCode.NOT_FOUND
+    writing = Ticket("w", "id", "run", log._run(draw_plan()), 0)
+    log._run(join(writing))
+    log._run(close(writing, BatchSummary(stream="paid")))
+    (one,) = (each for each in told("queries", url) if each["name"] == "w")
+    assert (one["reads"], one["writes"], one["batch"]) == (None, "paid", 0)
 
 
 def test_the_columns_of_a_stream_are_forgotten(log, url, run, told):
