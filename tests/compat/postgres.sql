@@ -116,7 +116,8 @@ CREATE TABLE rifl.age (
 INSERT INTO rifl.age DEFAULT VALUES;
 
 -- Calls whose outcome was unknown, whatever became of their clients, and what an operator
--- said of them. Kept for a time that was lived through, and the newest ones only.
+-- said of them. Kept for a time that was lived through, and the newest ones only. Where a caller
+-- gave up a call that runs, owner and token are its attempt's: unknown once that replica is gone.
 CREATE TABLE rifl.unknown (
     client_id bigint NOT NULL,
     seq bigint NOT NULL,
@@ -125,6 +126,8 @@ CREATE TABLE rifl.unknown (
     since timestamptz,
     note text,
     lived timestamptz NOT NULL,
+    owner text NOT NULL DEFAULT '',
+    token text NOT NULL DEFAULT '',
     PRIMARY KEY (client_id, seq, key)
 );
 CREATE INDEX unknown_lived ON rifl.unknown (lived);
@@ -193,16 +196,19 @@ CREATE OR REPLACE FUNCTION rifl.remember_1(
     ON CONFLICT (client_id, seq, key) DO UPDATE
     SET method = coalesce(nullif(excluded.method, ''), known.method),
         since = coalesce(excluded.since, known.since), note = excluded.note,
-        lived = excluded.lived
+        lived = excluded.lived, owner = '', token = ''
 $$;
 
--- The same for a call whose replica is gone, and whose caller gave it up. A function: a subquery in
--- the statement that asks would be prepared for every acknowledgement.
-CREATE OR REPLACE FUNCTION rifl.remember_lost_1(
-    p_client bigint, p_seq bigint, p_key bytea, p_method text, p_since timestamptz, p_owner text
+-- The same for a plain call that its caller gave up while it runs: its replica says what becomes of
+-- it (``finish_1``), or is gone. A function: what it does would be prepared for every
+-- acknowledgement.
+CREATE OR REPLACE FUNCTION rifl.given_up_1(
+    p_client bigint, p_seq bigint, p_key bytea, p_method text, p_since timestamptz,
+    p_owner text, p_token text
 ) RETURNS void LANGUAGE sql AS $$
-    SELECT rifl.remember_1(p_client, p_seq, p_key, p_method, p_since, NULL)
-    WHERE p_owner NOT IN (SELECT owner FROM rifl.replicas)
+    SELECT rifl.remember_1(p_client, p_seq, p_key, p_method, p_since, NULL);
+    UPDATE rifl.unknown SET owner = p_owner, token = p_token
+    WHERE client_id = p_client AND seq = p_seq AND key = p_key
 $$;
 
 CREATE OR REPLACE FUNCTION rifl.forget_unknown_1(p_kept interval, p_most bigint)
@@ -262,7 +268,8 @@ BEGIN
             FOR UPDATE SKIP LOCKED
         )) AND (cardinality(waiters) = 0 OR rifl.wake_1(token, waiters) IS NULL)
         AND (record IS NOT NULL OR kind <> 'plain'
-             OR rifl.remember_lost_1(client_id, seq, key, method, claimed_at, owner) IS NULL);
+             OR rifl.given_up_1(
+                 client_id, seq, key, method, claimed_at, owner, token) IS NULL);
     END IF;
 END $$;
 
@@ -904,6 +911,14 @@ BEGIN
         END IF;
         RETURN;
     END IF;
+    -- If its caller gave it up (``given_up_1``): this is the attempt that ran it.
+    IF p_what IN ('unknown', 'left') THEN
+        UPDATE rifl.unknown SET owner = '', token = ''
+        WHERE client_id = p_client AND seq = p_seq AND key = p_key AND token = p_token;
+    ELSIF p_what <> 'look' THEN
+        DELETE FROM rifl.unknown
+        WHERE client_id = p_client AND seq = p_seq AND key = p_key AND token = p_token;
+    END IF;
     IF NOT finishing THEN ending := 'done'; RETURN; END IF;
     -- A namespace is alive, and its row goes with its last key.
     IF p_client < 0 THEN ending := 'fenced'; RETURN; END IF;
@@ -1410,7 +1425,8 @@ CREATE OR REPLACE FUNCTION rifl.unresolved_1(OUT o_calls bigint, OUT o_oldest_s 
 LANGUAGE sql STABLE AS $$
     SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() - min(since)), 0)
     FROM (
-        SELECT since FROM rifl.unknown WHERE note IS NULL
+        SELECT since FROM rifl.unknown
+        WHERE note IS NULL AND owner NOT IN (SELECT owner FROM rifl.replicas)
         UNION ALL
         SELECT claimed_at FROM rifl.calls
         WHERE record IS NULL AND kind = 'plain' AND expires_at IS NULL
@@ -1581,33 +1597,33 @@ DELETE FROM rifl.meta;
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('layout', '1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
-VALUES ('store', '95f21f4e-32a9-4e91-a5cf-b86a1fad631a');
+VALUES ('store', 'ce1a6c9a-141d-4f8c-a830-0d576f322aea');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('functions', '1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
-VALUES ('history', '-4523794426290652356/1');
+VALUES ('history', '-6455476452215613398/1');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('ids', '1025');
 INSERT INTO rifl.meta (name, value) OVERRIDING SYSTEM VALUE
 VALUES ('copied', 'false');
 DELETE FROM rifl.clients;
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term, holder, writer) OVERRIDING SYSTEM VALUE
-VALUES ('1', 'open', '4', '{[5,6)}', '00:01:00', '2026-11-29 23:49:54.426182+00', NULL, E'\\x31302e302e302e37', E'\\x');
+VALUES ('1', 'open', '4', '{[5,6)}', '00:01:00', '2026-11-30 03:43:44.293665+00', NULL, E'\\x31302e302e302e37', E'\\x');
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term, holder, writer) OVERRIDING SYSTEM VALUE
-VALUES ('1025', 'session', '1', '{}', '876000:00:00', '2151-10-30 23:48:39.711548+00', NULL, E'\\x', E'\\x');
+VALUES ('1025', 'session', '1', '{}', '876000:00:00', '2151-10-31 03:42:29.593153+00', NULL, E'\\x', E'\\x');
 INSERT INTO rifl.clients (client_id, state, first_incomplete, acknowledged, term, due, full_term, holder, writer) OVERRIDING SYSTEM VALUE
 VALUES ('-2828849456074851408', 'namespace', '1', '{}', '00:00:00', NULL, NULL, E'\\x', E'\\x');
 DELETE FROM rifl.calls;
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '4', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '545711863274f0865309a3f9b259b9a6', '1c81b0a53b6b1455', '{}', NULL, '2026-11-29 23:48:39.61583+00', NULL, NULL, NULL);
+VALUES ('1', '4', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'db4033447a39a72b3dc42bbad7cbc219', '993c64b89ea11f93', '{}', NULL, '2026-11-30 03:42:29.558475+00', NULL, NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '6', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '85fb5442589f9fb61f7cabe82ed72448', '1c81b0a53b6b1455', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-29 23:48:39.631415+00', '2026-11-29 23:48:39.674341+00', NULL, NULL);
+VALUES ('1', '6', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'b6537c28ba6f6f84a666316d4c2e32f4', '993c64b89ea11f93', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-30 03:42:29.574873+00', '2026-11-30 03:42:29.584908+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1', '7', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'idempotent', '619c5d9b74e0bebf517cb26603b2889f', '1c81b0a53b6b1455', '{}', E'\\x080912106e6f7420656e6f756768206d6f6e65793001', '2026-11-29 23:48:39.695079+00', '2026-11-29 23:48:39.699998+00', NULL, NULL);
+VALUES ('1', '7', E'\\x', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'idempotent', 'd37f4fb82b9fb78fd1ca6e3cd2c04d41', '993c64b89ea11f93', '{}', E'\\x080912106e6f7420656e6f756768206d6f6e65793001', '2026-11-30 03:42:29.589801+00', '2026-11-30 03:42:29.59072+00', NULL, NULL);
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('1025', '0', E'\\x6f726465722d3137', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', '47065c3d379fb53971d6f1a610a9ffb1', '1c81b0a53b6b1455', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-29 23:48:39.712508+00', '2026-11-29 23:48:39.72063+00', NULL, 'infinity');
+VALUES ('1025', '0', E'\\x6f726465722d3137', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'b37503a7dadb0dbe1346e3b7e684c4d9', '993c64b89ea11f93', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-30 03:42:29.593839+00', '2026-11-30 03:42:29.596403+00', NULL, 'infinity');
 INSERT INTO rifl.calls (client_id, seq, key, fingerprint, method, kind, token, owner, waiters, record, claimed_at, recorded_at, retention, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ('-2828849456074851408', '0', E'\\x696e766f6963652d31', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'aa59e700a0dc11cdb6194834073973c8', '1c81b0a53b6b1455', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-29 23:48:39.740476+00', '2026-11-29 23:48:39.756442+00', '876000:00:00', '2126-11-05 23:48:41.26783+00');
+VALUES ('-2828849456074851408', '0', E'\\x696e766f6963652d31', E'\\x2670f0c1755474445b10181ed9965951', '/bank.Bank/Deposit', 'plain', 'b07cc7da6dfbba531f6d0408b7d280cd', '993c64b89ea11f93', '{}', E'\\x1a070a0568656c6c6f220c0a07782d66697273741201312a100a0a782d6c6173742d62696e120200ff30014001', '2026-11-30 03:42:29.604235+00', '2026-11-30 03:42:29.612814+00', '876000:00:00', '2126-11-06 03:42:31.123815+00');
 DELETE FROM rifl.key_counts;
 INSERT INTO rifl.key_counts (client_id, shard, keys, bytes) OVERRIDING SYSTEM VALUE
 VALUES ('1025', '2', '1', '53');
@@ -1619,10 +1635,10 @@ VALUES ('1025', E'\\x', 'orders', 'open', '3153600000', '1700000000', E'\\x', ''
 DELETE FROM rifl.replicas;
 DELETE FROM rifl.secrets;
 INSERT INTO rifl.secrets (position, key_id, value) OVERRIDING SYSTEM VALUE
-VALUES ('1', '0', E'\\x524194307cad23e589ce3f0aced29ccafd9b77d522b1826af8af88cbae2dfc54');
+VALUES ('1', '0', E'\\x92024770b5a9ea13332be1303a64929ef7dc1927241a7530450b376eeef12d18');
 DELETE FROM rifl.age;
 INSERT INTO rifl.age (single, lived, sweeper, reading) OVERRIDING SYSTEM VALUE
-VALUES ('true', '2026-11-29 23:48:39.62907+00', '1c81b0a53b6b1455', '53100.762828021');
+VALUES ('true', '2026-11-30 03:42:29.458757+00', '993c64b89ea11f93', '67130.615132613');
 DELETE FROM rifl.unknown;
 DELETE FROM rifl.losses;
 DELETE FROM rifl.rows;

@@ -13,6 +13,7 @@ import pytest
 
 from _rifl_ground.refusals import Outcome
 from lease_server import open_authority
+from lease_server._storage import Acknowledgements
 from rifl._stores import (
     Settled,
     Settlement,
@@ -25,18 +26,25 @@ from rifl._stores import (
 from rifl._stores.opening import open_inspection
 from rifl._stores.settling import settle
 from rifl._stores.shared.store import SharedStore
+from rifl.core._serving.answer import refusal_record
 from rifl.core._serving.bounds import Bounds
 from rifl.core._serving.policy import MethodPolicies, MethodPolicy
 from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.call import Call
-from rifl.core._shared.errors import PayloadMismatch
+from rifl.core._shared.errors import OutcomeUnknown, PayloadMismatch, StaleRpc
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.observer import Observer
 from rifl.core._shared.record import CompletionRecord
 from tests.compat.make_store import ANSWER, make
 from tests.helpers.waiting import until
 
-__all__ = ["SettlesUnknown", "end_client", "make_lost"]
+__all__ = [
+    "GIVEN_UP",
+    "SettlesUnknown",
+    "check_given_up",
+    "end_client",
+    "make_lost",
+]
 
 BEGUN = RpcId(1, 4)
 KEY = RpcId(1025, None, b"lost")
@@ -45,6 +53,8 @@ RAN = Settlement(True, "ops", "the ledger has it", b"found")
 LOST = Settlement(True, "ops", "the ledger has it")
 NOT_RUN = Settlement(False, "ops", "the ledger has it not")
 PLAIN = MethodPolicy()
+# How a call ends that its caller gave up, and for how many of these the outcome is unknown then.
+GIVEN_UP = {"ended": 0, "abandoned": 0, "unknown": 1, "killed": 1}
 
 
 def _result(later: Any) -> Any:
@@ -110,6 +120,38 @@ def _counted(store: Any) -> Any:
     store._unresolved_at = -math.inf
     store.expire_keys()
     return store.unresolved
+
+
+def check_given_up(url: str, ends: str) -> None:
+    """Of replicas: it counts not as long as it runs, and not once it has ended (DESIGN §4, §9)."""
+    expected = GIVEN_UP[ends]
+    with _serving(url, Observer()) as one, _serving(url, Observer()) as two:
+        client_id = open_authority(two.leases, term_s=60.0).grant().client_id
+        attempt = one.claim(_call(RpcId(client_id, 4)), PLAIN).wait().attempt
+        two.leases.renew(client_id, Acknowledgements(5, ()))
+        stores = [one, two]
+
+        def counted() -> int:
+            return sum(found.calls for each in stores if (found := _counted(each)))
+
+        assert counted() == 0
+        assert unknown_calls(url) == []
+        if ends == "killed":
+            one._heartbeat.stop()
+            one._presence.close()
+            stores.remove(one)
+            until(lambda: one.owner not in two._heartbeat.living(), "it is taken for dead")
+        elif ends == "abandoned":
+            one.abandon(attempt).wait()
+        else:
+            record = CompletionRecord()
+            if ends == "unknown":
+                record = refusal_record(OutcomeUnknown("the answer cannot be recorded"))
+            with pytest.raises(StaleRpc):
+                one.finish(attempt, record).wait()
+        until(lambda: counted() == expected, "it is counted, or not any more")
+        listed = [(call.rpc_id.seq, call.state) for call in unknown_calls(url)]
+        assert listed == [(4, UnknownState.OVER)] * expected
 
 
 class SettlesUnknown:

@@ -12,24 +12,29 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 import rifl
+from lease_server._storage import Acknowledgements
 from rifl._stores import Settled, settle_unknown, unknown_calls
 from rifl._stores.inspection import VERDICTS_KEPT_S
 from rifl._stores.opening import open_inspection
 from rifl.core._serving.answer import refusal_record
+from rifl.core._serving.verdict import Verdict
 from rifl.core._shared.errors import OutcomeUnknown
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.observer import Observer
 from rifl.core._shared.record import CompletionRecord
 from rifl.metrics import PrometheusObserver
+from tests.compat.make_store import make
 from tests.helpers.waiting import until
 from tests.stores.settling import (
     BEGUN,
+    GIVEN_UP,
     KEY,
     LOST,
     PLAIN,
     SettlesUnknown,
     _arrive,
     _call,
+    _counted,
     _serving,
     make_lost,
 )
@@ -62,6 +67,39 @@ class TestSqlite(SettlesUnknown):
             assert store.claim(_call(KEY), PLAIN).wait().record.reason == "OUTCOME_UNKNOWN"
             assert settle_unknown(made, [KEY], LOST) == {KEY: Settled.EXECUTED}
             assert store.fetch(_call(KEY)).reason == "ANSWER_LOST"
+
+
+@pytest.mark.parametrize("ends", [*GIVEN_UP, "recording"])
+def test_what_a_caller_gave_up_is_unknown_if_its_server_dies(url: str, ends: str) -> None:
+    """Not once it has ended; its row goes with that, or by the next start (DESIGN §4, §9)."""
+    make(url)
+    rpc_id, gives_up = RpcId(1, 9), Acknowledgements(10, ())
+    with _serving(url) as store, closing(open_inspection(url)) as inspection:
+        attempt = store.claim(_call(rpc_id), PLAIN).attempt
+        store.start(attempt).wait()
+        if ends == "recording":
+            with store._main.journal.turn(30.0):
+                ending = store.finish(attempt, CompletionRecord())
+                store.acknowledge(1, gives_up)
+                with store._lock:
+                    store._note_acknowledgements()
+            ending.wait()
+        else:
+            store.acknowledge(1, gives_up)
+        until(lambda: store.expire_keys() or inspection.client(1).first_incomplete == 10, "told")
+        if ends == "abandoned":
+            store.abandon(attempt).wait()
+        elif ends in ("ended", "unknown"):
+            lost = refusal_record(OutcomeUnknown("the answer cannot be recorded"))
+            store.finish(attempt, CompletionRecord() if ends == "ended" else lost).wait()
+        if ends != "killed":
+            until(lambda: store.expire_keys() or inspection.call(rpc_id) is None, "it goes")
+    for _ in range(2):
+        with _serving(url, Observer()) as store, closing(open_inspection(url)) as inspection:
+            # Beside the call that was made for it.
+            until(lambda: _counted(store).calls == 1 + GIVEN_UP.get(ends, 0), "it is counted")
+            until(lambda: store.expire_keys() or inspection.call(rpc_id) is None, "it goes")
+            assert store.claim(_call(rpc_id), PLAIN).verdict is Verdict.STALE
 
 
 def test_in_memory_those_are_counted_whose_records_are_kept() -> None:

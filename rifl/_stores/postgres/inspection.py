@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import psycopg
@@ -228,10 +229,14 @@ class PostgresInspection:
 
     def remembered(self) -> Iterator[tuple[RpcId, str, int | None, str | None]]:
         """See ``Inspection``."""
-        for client_id, seq, key, method, since, note in self._rows(
-            "SELECT client_id, seq, key, method, extract(epoch FROM since)::bigint, note "
+        holds = cache(self._living.holds)
+        for client_id, seq, key, method, since, note, owner in self._rows(
+            "SELECT client_id, seq, key, method, extract(epoch FROM since)::bigint, note, owner "
             "FROM @.unknown ORDER BY lived"
         ):
+            if owner and holds(owner):
+                # Its caller gave it up, and it runs.
+                continue
             rpc_id = RpcId(client_id, seq) if seq else RpcId(client_id, None, key)
             yield rpc_id, method, since, note
 

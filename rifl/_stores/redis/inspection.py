@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, NamedTuple
 
 import redis
@@ -236,17 +237,14 @@ class RedisInspection:
 
     def remembered(self) -> Iterator[tuple[RpcId, str, int | None, str | None]]:
         """See ``Inspection``."""
-        living: dict[str, bool] = {}
+        holds = cache(self._living.holds)
         for bucket in range(BUCKETS if self._backend.clustered else 1):
             found = self._read("hgetall", self._backend.index_key(bucket, "unknown"))
             for field, entry in found.items():
                 since_ms, method, note = entry.split(b"\n", 2)
                 if note[:1] == b"@":
-                    # Given up by its caller: as long as its replica lives, it runs.
-                    owner = note[1:].partition(b"@")[0].decode()
-                    if owner not in living:
-                        living[owner] = self._living.holds(owner)
-                    if living[owner]:
+                    if holds(note[1:].partition(b"@")[0].decode()):
+                        # Its caller gave it up, and it runs.
                         continue
                     note = b""
                 client_id, _, member = field.partition(b"|")

@@ -50,6 +50,7 @@ from rifl._stores.sql.rows import (
     ranges_of,
     remember,
     replicas,
+    resolve,
     run_under,
     set_keys,
     write_record,
@@ -196,6 +197,7 @@ def finish(sql: SqlSession, request: Finish, store_id: str) -> Finished:
     row = lock_call(sql, identity)
     _check_store(sql, store_id)
     if row is None:
+        resolve(sql, identity, request.token, unknown=request.unknown or request.left)
         return Finished(_ending(sql, request.call))
     if row.record is not None:
         # Mostly the same attempt's, by a request whose reply was lost.
@@ -246,6 +248,7 @@ def abandon(sql: SqlSession, request: Abandon | TakeBack, store_id: str) -> Fini
     row = lock_call(sql, identity)
     _check_store(sql, store_id)
     if row is None:
+        resolve(sql, identity, request.token, unknown=False)
         return Finished(Ending.DONE)
     if row.record is not None:
         return Finished(Ending.STANDS, row.record)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any, TypeVar
 
 from lease_server._errors import StorageUnavailable
@@ -234,10 +235,14 @@ class SqlInspection:
 
     def remembered(self) -> Iterator[tuple[RpcId, str, int | None, str | None]]:
         """See ``Inspection``."""
-        for client_id, seq, key, method, since, note in self._rows(
-            "SELECT client_id, seq, call_key, method, since, note FROM @.unknown_calls "
+        holds = cache(self._living.holds)
+        for client_id, seq, key, method, since, note, owner in self._rows(
+            "SELECT client_id, seq, call_key, method, since, note, owner FROM @.unknown_calls "
             "ORDER BY lived"
         ):
+            if owner and holds(bytes(owner).decode()):
+                # Its caller gave it up, and it runs.
+                continue
             yield (
                 _rpc_id(client_id, seq, key),
                 bytes(method).decode(),

@@ -286,38 +286,55 @@ def remember(
     method: bytes,
     since: float | None,
     note: bytes | None = None,
+    *,
+    owner: bytes = b"",
+    token: bytes = b"",
 ) -> None:
-    """Remember a call whose outcome is unknown, and what an operator said of it."""
+    """Remember a call whose outcome is unknown, and what an operator said of it.
+
+    ``owner``, ``token``: of the attempt, where a caller gave up a call that runs. Then its replica
+    says what becomes of it (``resolve``), or is gone.
+    """
     known = sql.row(f"SELECT method, since FROM @.unknown_calls {_WHERE} FOR UPDATE", *identity)
     at = lived(sql)
     if known is None:
         sql.run(
-            "INSERT INTO @.unknown_calls VALUES (%s, %s, %s, %s, %s, %s, %s)",
-            *(*identity, method, since, note, at),
+            "INSERT INTO @.unknown_calls VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)",
+            *(*identity, method, since, note, at, owner, token),
         )
     else:
         sql.run(
-            f"UPDATE @.unknown_calls SET method = %s, since = %s, note = %s, lived = %s {_WHERE}",
-            *(method or bytes(known[0]), known[1] if since is None else since, note, at, *identity),
+            "UPDATE @.unknown_calls SET method = %s, since = %s, note = %s, lived = %s, "
+            f"owner = %s, token = %s {_WHERE}",
+            *(method or bytes(known[0]), known[1] if since is None else since, note, at),
+            *(owner, token, *identity),
         )
+
+
+def resolve(sql: SqlSession, identity: Identity, token: bytes, *, unknown: bool) -> None:
+    """Note the end of an attempt whose caller gave it up, if this is one."""
+    where = f"{_WHERE} AND token = %s"
+    if unknown:
+        changed = f"UPDATE @.unknown_calls SET owner = %s, token = %s {where}"
+        sql.run(changed, b"", b"", *identity, token)
+    else:
+        sql.run(f"DELETE FROM @.unknown_calls {where}", *identity, token)
 
 
 def unresolved(sql: SqlSession) -> Unresolved:
-    """Count what no operator has settled, also calls that a replica left which is gone."""
+    """Count what no operator has settled, also calls that a replica left which is gone.
+
+    In one statement: meanwhile a call may be given up, or a replica come.
+    """
+    gone = "owner NOT IN (SELECT owner FROM @.replicas)"
     calls, since, now = sql.rows(
-        f"SELECT COUNT(*), MIN(since), {sql.dialect.now} FROM @.unknown_calls WHERE note IS NULL"
+        f"SELECT COUNT(*), MIN(since), {sql.dialect.now} FROM ("
+        f"SELECT since FROM @.unknown_calls WHERE note IS NULL AND {gone} UNION ALL "
+        "SELECT claimed_at FROM @.calls WHERE recorded_at IS NULL AND kind = %s "
+        f"AND {gone}) AS those",
+        b"plain",
     )[0]
-    living = replicas(sql)
-    left = [
-        claimed_at
-        for owner, claimed_at in sql.rows(
-            "SELECT owner, claimed_at FROM @.calls WHERE recorded_at IS NULL AND kind = %s",
-            b"plain",
-        )
-        if bytes(owner).decode() not in living
-    ]
-    dates = [*left, *([] if since is None else [since])]
-    return Unresolved(calls + len(left), max(0.0, now - min(dates, default=now)))
+    return Unresolved(calls, 0.0 if since is None else max(0.0, now - since))
 
 
 def acknowledge(
@@ -374,18 +391,17 @@ def _release(sql: SqlSession, client_id: int, seqs: Iterable[int]) -> None:
     if not (wanted := ", ".join(map(str, seqs))):
         return
     rows = sql.rows(
-        "SELECT seq, kind, owner, method, claimed_at, record IS NULL FROM @.calls "
+        "SELECT seq, kind, owner, method, claimed_at, record IS NULL, token FROM @.calls "
         f"WHERE client_id = %s AND seq IN ({wanted}) AND call_key = %s FOR UPDATE SKIP LOCKED",
         *(client_id, b""),
     )
     if not rows:
         return
-    if any(row[5] and bytes(row[1]) == b"plain" for row in rows):
-        living = replicas(sql)
-        for seq, kind, owner, method, claimed_at, runs in rows:
-            # What a replica that is gone ran, and its caller gave up.
-            if runs and bytes(kind) == b"plain" and bytes(owner).decode() not in living:
-                remember(sql, (client_id, seq, b""), bytes(method), claimed_at)
+    for seq, kind, owner, method, claimed_at, runs, token in rows:
+        if runs and bytes(kind) == b"plain":
+            # Its caller gave it up.
+            whose = {"owner": bytes(owner), "token": bytes(token)}
+            remember(sql, (client_id, seq, b""), bytes(method), claimed_at, **whose)
     sql.run(
         "DELETE FROM @.calls WHERE client_id = %s AND call_key = %s AND seq IN "
         f"({', '.join(str(row[0]) for row in rows)})",

@@ -90,9 +90,14 @@ TABLES = (
         (("single", "int"), ("lived", "float"), ("sweeper", "bytes(64)"), ("reading", "float")),
         ("single",),
     ),
+    # Where a caller gave up a call that runs, owner and token are its attempt's: it is unknown once
+    # that replica is gone. Empty else.
     SqlTable(
         "unknown_calls",
-        (*_IDENTITY, ("method", "blob"), ("since", "float"), ("note", "blob"), ("lived", "float")),
+        (
+            *(*_IDENTITY, ("method", "blob"), ("since", "float"), ("note", "blob")),
+            *(("lived", "float"), ("owner", "bytes(64)"), ("token", "bytes(64)")),
+        ),
         _PRIMARY,
         (("lived",),),
     ),

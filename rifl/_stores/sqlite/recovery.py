@@ -79,8 +79,13 @@ class Recovery:
         for client_id, seq, fingerprint in database.calls():
             if not isinstance(seq, int):
                 raise ValueError(f"{seq!r} is no seq")
-            # Its seed is in the record.
-            self._table.entry(client_id).tracker.restore(seq, (fingerprint, None, 0))
+            tracker = self._table.entry(client_id).tracker
+            if tracker.is_stale(seq):
+                # Its caller gave it up while it ran: that it is unknown is remembered.
+                self._table.released.append((client_id, seq))
+            else:
+                # Its seed is in the record.
+                tracker.restore(seq, (fingerprint, None, 0))
 
     def _until_s(self, client_id: int, identity: int | bytes, method: str) -> float | None:
         if isinstance(identity, int):

@@ -826,6 +826,11 @@ class SqliteStore(EmbeddedStore):
         databases = self._databases.by_name
         for client, released in self._table.take_released():
             row = self._client_row(client)
+            running = client.running
+            if not running.keys().isdisjoint(released):
+                # What was given up and runs keeps its row until it ends: after a crash it is
+                # unknown what became of it.
+                released = [seq for seq in released if seq not in running or running[seq].owed]
             for name in client.registered:
                 databases[name].journal.acknowledge(*row, released)
 

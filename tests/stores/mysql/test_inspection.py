@@ -13,7 +13,16 @@ from rifl.core._shared.identity import RpcId
 from tests.compat.make_store import make
 from tests.stores.inspecting import SharedInspection
 from tests.stores.redis.replica import ATOMIC, FIRST, call
-from tests.stores.settling import BEGUN, KEY, SettlesUnknown, _arrive, _serving, end_client
+from tests.stores.settling import (
+    BEGUN,
+    GIVEN_UP,
+    KEY,
+    SettlesUnknown,
+    _arrive,
+    _serving,
+    check_given_up,
+    end_client,
+)
 
 
 class TestMariaDb(SharedInspection):
@@ -48,6 +57,12 @@ class TestSettling(SettlesUnknown):
             )
             store.expire_keys()
             assert [call.rpc_id for call in unknown_calls(made)] == [KEY]
+
+
+@pytest.mark.parametrize("ends", GIVEN_UP)
+def test_what_a_caller_gave_up_is_unknown_once_its_replica_is_gone(url: str, ends: str) -> None:
+    """See there."""
+    check_given_up(url, ends)
 
 
 def test_a_call_that_is_being_recorded_is_not_released(replicas, database, url) -> None:

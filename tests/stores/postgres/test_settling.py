@@ -13,12 +13,14 @@ from rifl.core._shared.identity import RpcId
 from tests.stores.left_thread import check_left_thread
 from tests.stores.settling import (
     BEGUN,
+    GIVEN_UP,
     KEY,
     PLAIN,
     SettlesUnknown,
     _arrive,
     _call,
     _serving,
+    check_given_up,
     end_client,
 )
 
@@ -91,6 +93,12 @@ class TestPostgres(SettlesUnknown):
             store.expire_keys()
             (row,) = store._backend.rows(f"SELECT count(*), min(seq) FROM {unknown}".encode(), ())
             assert tuple(row) == (10_000, 5)
+
+
+@pytest.mark.parametrize("ends", GIVEN_UP)
+def test_what_a_caller_gave_up_is_unknown_once_its_replica_is_gone(url: str, ends: str) -> None:
+    """See there."""
+    check_given_up(url, ends)
 
 
 @pytest.mark.parametrize("how", ["closing", "ending"])

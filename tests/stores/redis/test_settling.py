@@ -12,21 +12,17 @@ from typing import Any
 
 import pytest
 
-from lease_server import open_authority
-from lease_server._storage import Acknowledgements
-from rifl._stores import UnknownState, settle_unknown, unknown_calls
+from rifl._stores import settle_unknown, unknown_calls
 from rifl._stores.inspection import VERDICTS_KEPT_S
 from rifl._stores.shared.backend import BackendError
-from rifl.core._serving.answer import refusal_record
-from rifl.core._shared.errors import OutcomeUnknown, StaleRpc
 from rifl.core._shared.identity import RpcId
 from rifl.core._shared.observer import Observer
-from rifl.core._shared.record import CompletionRecord
 from tests.helpers.waiting import until
 from tests.stores.left_thread import check_left_thread
 from tests.stores.redis.servers import RedisServer
 from tests.stores.settling import (
     BEGUN,
+    GIVEN_UP,
     KEY,
     LOST,
     PLAIN,
@@ -35,6 +31,7 @@ from tests.stores.settling import (
     _call,
     _counted,
     _serving,
+    check_given_up,
     end_client,
     make_lost,
 )
@@ -134,38 +131,12 @@ def test_on_a_cluster_verdicts_are_forgotten_after_a_week(on_a_cluster: str) -> 
 
 
 @pytest.mark.parametrize("where", ["url", "on_a_cluster"])
-@pytest.mark.parametrize("ends", ["ended", "unknown", "killed"])
+@pytest.mark.parametrize("ends", GIVEN_UP)
 def test_what_a_caller_gave_up_is_unknown_once_its_replica_is_gone(
     request: pytest.FixtureRequest, where: str, ends: str
 ) -> None:
-    """Not as long as it runs, and not once it has ended (DESIGN §4, §9)."""
-    made = request.getfixturevalue(where)
-    expected = int(ends != "ended")
-    with _serving(made, Observer()) as one, _serving(made, Observer()) as two:
-        client_id = open_authority(two.leases, term_s=60.0).grant().client_id
-        attempt = one.claim(_call(RpcId(client_id, 4)), PLAIN).wait().attempt
-        two.leases.renew(client_id, Acknowledgements(5, ()))
-
-        stores = [one, two]
-
-        def counted() -> int:
-            return sum(found.calls for each in stores if (found := _counted(each)))
-
-        assert counted() == 0
-        assert unknown_calls(made) == []
-        if ends == "killed":
-            one._heartbeat.stop()
-            one._presence.close()
-            stores.remove(one)
-            until(lambda: one.owner not in two._heartbeat.living(), "it is taken for dead")
-        else:
-            record = CompletionRecord()
-            if ends == "unknown":
-                record = refusal_record(OutcomeUnknown("the answer cannot be recorded"))
-            with pytest.raises(StaleRpc):
-                one.finish(attempt, record).wait()
-        until(lambda: counted() == expected, "it is counted, or not any more")
-        assert [call.state for call in unknown_calls(made)] == [UnknownState.OVER] * expected
+    """See there."""
+    check_given_up(request.getfixturevalue(where), ends)
 
 
 @pytest.mark.parametrize("where", ["url", "on_a_cluster"])

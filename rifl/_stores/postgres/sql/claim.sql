@@ -42,16 +42,19 @@ CREATE OR REPLACE FUNCTION @schema@.remember_1(
     ON CONFLICT (client_id, seq, key) DO UPDATE
     SET method = coalesce(nullif(excluded.method, ''), known.method),
         since = coalesce(excluded.since, known.since), note = excluded.note,
-        lived = excluded.lived
+        lived = excluded.lived, owner = '', token = ''
 $$;
 
--- The same for a call whose replica is gone, and whose caller gave it up. A function: a subquery in
--- the statement that asks would be prepared for every acknowledgement.
-CREATE OR REPLACE FUNCTION @schema@.remember_lost_1(
-    p_client bigint, p_seq bigint, p_key bytea, p_method text, p_since timestamptz, p_owner text
+-- The same for a plain call that its caller gave up while it runs: its replica says what becomes of
+-- it (``finish_1``), or is gone. A function: what it does would be prepared for every
+-- acknowledgement.
+CREATE OR REPLACE FUNCTION @schema@.given_up_1(
+    p_client bigint, p_seq bigint, p_key bytea, p_method text, p_since timestamptz,
+    p_owner text, p_token text
 ) RETURNS void LANGUAGE sql AS $$
-    SELECT @schema@.remember_1(p_client, p_seq, p_key, p_method, p_since, NULL)
-    WHERE p_owner NOT IN (SELECT owner FROM @schema@.replicas)
+    SELECT @schema@.remember_1(p_client, p_seq, p_key, p_method, p_since, NULL);
+    UPDATE @schema@.unknown SET owner = p_owner, token = p_token
+    WHERE client_id = p_client AND seq = p_seq AND key = p_key
 $$;
 
 CREATE OR REPLACE FUNCTION @schema@.forget_unknown_1(p_kept interval, p_most bigint)
@@ -111,7 +114,8 @@ BEGIN
             FOR UPDATE SKIP LOCKED
         )) AND (cardinality(waiters) = 0 OR @schema@.wake_1(token, waiters) IS NULL)
         AND (record IS NOT NULL OR kind <> 'plain'
-             OR @schema@.remember_lost_1(client_id, seq, key, method, claimed_at, owner) IS NULL);
+             OR @schema@.given_up_1(
+                 client_id, seq, key, method, claimed_at, owner, token) IS NULL);
     END IF;
 END $$;
 

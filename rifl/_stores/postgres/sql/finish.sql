@@ -112,6 +112,14 @@ BEGIN
         END IF;
         RETURN;
     END IF;
+    -- If its caller gave it up (``given_up_1``): this is the attempt that ran it.
+    IF p_what IN ('unknown', 'left') THEN
+        UPDATE @schema@.unknown SET owner = '', token = ''
+        WHERE client_id = p_client AND seq = p_seq AND key = p_key AND token = p_token;
+    ELSIF p_what <> 'look' THEN
+        DELETE FROM @schema@.unknown
+        WHERE client_id = p_client AND seq = p_seq AND key = p_key AND token = p_token;
+    END IF;
     IF NOT finishing THEN ending := 'done'; RETURN; END IF;
     -- A namespace is alive, and its row goes with its last key.
     IF p_client < 0 THEN ending := 'fenced'; RETURN; END IF;

@@ -397,7 +397,8 @@ CREATE OR REPLACE FUNCTION @schema@.unresolved_1(OUT o_calls bigint, OUT o_oldes
 LANGUAGE sql STABLE AS $$
     SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() - min(since)), 0)
     FROM (
-        SELECT since FROM @schema@.unknown WHERE note IS NULL
+        SELECT since FROM @schema@.unknown
+        WHERE note IS NULL AND owner NOT IN (SELECT owner FROM @schema@.replicas)
         UNION ALL
         SELECT claimed_at FROM @schema@.calls
         WHERE record IS NULL AND kind = 'plain' AND expires_at IS NULL

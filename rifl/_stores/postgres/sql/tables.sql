@@ -115,7 +115,8 @@ CREATE TABLE @schema@.age (
 INSERT INTO @schema@.age DEFAULT VALUES;
 
 -- Calls whose outcome was unknown, whatever became of their clients, and what an operator
--- said of them. Kept for a time that was lived through, and the newest ones only.
+-- said of them. Kept for a time that was lived through, and the newest ones only. Where a caller
+-- gave up a call that runs, owner and token are its attempt's: unknown once that replica is gone.
 CREATE TABLE @schema@.unknown (
     client_id bigint NOT NULL,
     seq bigint NOT NULL,
@@ -124,6 +125,8 @@ CREATE TABLE @schema@.unknown (
     since timestamptz,
     note text,
     lived timestamptz NOT NULL,
+    owner text NOT NULL DEFAULT '',
+    token text NOT NULL DEFAULT '',
     PRIMARY KEY (client_id, seq, key)
 );
 CREATE INDEX unknown_lived ON @schema@.unknown (lived);
