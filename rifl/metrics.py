@@ -15,7 +15,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
 from _rifl_ground.refusals import Outcome
-from rifl.core._shared.errors import ForkedProcess, RiflError
+from rifl.core._shared.errors import ForkedProcess
 from rifl.core._shared.observer import EndedCall, Observer, ServedCall, Statistics
 from rifl.core._shared.reasons import REASONS
 
@@ -44,7 +44,7 @@ _OF_THE_STORE = {
     "calls": "Calls of the store whose outcome is unknown, until they are settled, for a week.",
     "oldest_seconds": "Age of the oldest of them.",
 }
-_SERVING = "0 while new calls are refused, else 1. Only while the process has a server."
+_SERVING = "0 while a server of the process refuses new calls, else 1. Only while it has one."
 _OUTCOMES = (
     "Requests answered, of all methods together. What refusals say is there from the start, with "
     "0: the first shows as an increase."
@@ -64,8 +64,8 @@ _FROM_THE_START = [
 class PrometheusObserver(Observer):
     """Counts calls, commits and what is held, under names that begin with ``rifl_``.
 
-    Several deduplicators are summed up. Every item of a batch counts as a call on both sides; its
-    seconds are the batch's.
+    Several deduplicators are summed up; ``rifl_server_serving`` is 0 if one of them refuses new
+    calls. Every item of a batch counts as a call on both sides; its seconds are the batch's.
 
     Over stores that replicas share, a commit is a claim or a record, with its round trip; over
     PostgreSQL also a ``rifl.transaction``, with its records. Commits that a handler makes itself
@@ -147,7 +147,6 @@ class PrometheusObserver(Observer):
     def attached(self, statistics: Callable[[], Statistics]) -> None:
         """Count what this deduplicator holds, too, when scraped."""
         self._servers.add(statistics)
-        self._servers.serving = True
 
     def detached(self, statistics: Callable[[], Statistics]) -> None:
         """Count it no longer."""
@@ -179,10 +178,6 @@ class PrometheusObserver(Observer):
             return
         self._commit_time.observe(seconds)
         self._commit_entries.observe(entries)
-
-    def serving(self, refusal: RiflError | None) -> None:
-        """Note whether new calls are taken."""
-        self._servers.serving = refusal is None
 
     def caller_refused(self, kind: str, reason: str) -> None:
         """Count a caller that was not let in."""
@@ -224,7 +219,6 @@ class _Servers(Collector):
         self._sources: list[Callable[[], Statistics]] = []
         self._served = served
         self._was_server = False
-        self.serving = False
 
     def add(self, source: Callable[[], Statistics]) -> None:
         self._sources.append(source)
@@ -244,7 +238,9 @@ class _Servers(Collector):
                 counts.append(source())
         if not counts:
             return
-        yield GaugeMetricFamily("rifl_server_serving", _SERVING, value=float(self.serving))
+        # Which one refuses, its log says.
+        serving = all(count.serving for count in counts)
+        yield GaugeMetricFamily("rifl_server_serving", _SERVING, value=float(serving))
         for name, text in _HELD.items():
             total = sum(getattr(count, name) for count in counts)
             yield GaugeMetricFamily(f"rifl_server_{name}", text, value=total)

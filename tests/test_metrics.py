@@ -86,6 +86,27 @@ def test_a_refusal_of_the_first_moment_shows() -> None:
         assert registry.get_sample_value("rifl_server_serving") == 0
 
 
+def test_of_several_servers_one_that_refuses_shows() -> None:
+    """Whichever was told of last: an operator has to look at it (DESIGN §9)."""
+    registry = CollectorRegistry()
+    observer = PrometheusObserver(registry)
+
+    def serving() -> float | None:
+        return registry.get_sample_value("rifl_server_serving")
+
+    with rifl.Deduplicator("memory:", observer=observer):
+        with rifl.Deduplicator("memory:", observer=observer) as refuses:
+            assert serving() == 1
+            refuses.drain()
+            with rifl.Deduplicator("memory:", observer=observer):
+                assert serving() == 0
+        assert serving() == 1
+    assert serving() is None
+    with rifl.Deduplicator("memory:") as unobserved:
+        unobserved.drain()
+        assert not unobserved.statistics().serving
+
+
 def test_a_retry_shows_on_both_sides(tmp_path: Path) -> None:
     """A lost answer is one executed and one replayed arrival, and one retry (DESIGN §3, §9)."""
     registry = CollectorRegistry()

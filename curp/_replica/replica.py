@@ -531,6 +531,7 @@ class Replica:
             self._store.held.total,
             unknown=None if unresolved is None else unresolved.calls,
             oldest_unknown_s=0.0 if unresolved is None else unresolved.oldest_s,
+            serving=self.role == Role.LEADER,
         )
 
     def report(self) -> GroupReport:

@@ -320,6 +320,7 @@ class Deduplicator:
             sum(runs.bound.unheard for runs in self._engine.unheard.all()),
             None if unresolved is None else unresolved.calls,
             0.0 if unresolved is None else unresolved.oldest_s,
+            self._refusal is None,
         )
 
     def check(
@@ -468,8 +469,8 @@ class Deduplicator:
             # Not requested: an operator has to look.
             _log.warning("refusing_new_calls", reason=refusal.reason, error=str(refusal))
         self._health.set(refusal is None)
+        self._refusal = refusal
         if self._observer is not None:
-            self._refusal = refusal
             self._refusals.post(None, self._tell_observer)
 
     def _tell_observer(self, _: None) -> None:

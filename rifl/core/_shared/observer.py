@@ -54,7 +54,7 @@ class Statistics(NamedTuple):
     ``queued``: calls that wait for a place of ``MethodPolicy.max_running``. ``unheard``: handlers
     on event loops that run for no caller. ``unknown``: calls of the whole store whose outcome is
     unknown, and not settled, and the oldest's age, as last counted in the background; None where
-    another replica counts.
+    another replica counts. ``serving``: whether new calls are taken.
     """
 
     clients: int
@@ -67,6 +67,7 @@ class Statistics(NamedTuple):
     unheard: int = 0
     unknown: int | None = None
     oldest_unknown_s: float = 0.0
+    serving: bool = True
 
 
 class Observer:
