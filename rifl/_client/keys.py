@@ -12,13 +12,17 @@ import grpc
 
 from _rifl_ground.refusals import Outcome
 from rifl._client.errors import CallError, call_error
-from rifl._wire.header import KEY_KEY
+from rifl._wire.envelope import BATCH_KEY
+from rifl._wire.header import HEADER_KEY, KEY_KEY
 from rifl.core._calling.invocation import OWN_HEADER
 from rifl.core._shared.errors import BadHeader
 from rifl.core._shared.identity import check_key
 
 # Consumed by the channel: it never leaves the process.
 KEY_ENTRY = "rifl-key-bin"
+# The channel alone says these. A handler that passes its caller's metadata on has those of the
+# call that it serves, and the server would take the first.
+_OWN = frozenset({KEY_ENTRY, HEADER_KEY, BATCH_KEY})
 # What gRPC sends (gRPC over HTTP/2, Custom-Metadata).
 _NAME = re.compile(r"[0-9a-z_.\-]+")
 _TEXT = re.compile(r"[\x20-\x7e]*")
@@ -67,7 +71,7 @@ class key(tuple[str, bytes]):  # noqa: N801 - used like a function
 
 
 def take_key(metadata: Iterable[Any] | None) -> tuple[bytes | None, Any]:
-    """Return the call's key, None if it has none, and its metadata without it.
+    """Return the call's key, None if it has none, and its metadata without rifl's entries.
 
     ``OWN_HEADER`` for a call that its caller names by the plain header. Raises
     ``rifl.core.BadHeader`` for two keys: it is unknown which one counts.
@@ -78,7 +82,7 @@ def take_key(metadata: Iterable[Any] | None) -> tuple[bytes | None, Any]:
     if isinstance(metadata, key):
         raise key_error("metadata is a list of entries: write metadata=[rifl.key(...)]")
     entries = tuple(metadata)
-    rest = tuple(entry for entry in entries if entry[0] != KEY_ENTRY)
+    rest = tuple(entry for entry in entries if entry[0] not in _OWN)
     given = [entry[1] for entry in entries if entry[0] == KEY_ENTRY]
     headers = [OWN_HEADER for entry in entries if entry[0] == KEY_KEY]
     if found is not None and found not in given:

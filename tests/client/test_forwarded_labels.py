@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
 
 import rifl
 from rifl._grpc.status import rich_status
+from rifl._wire.envelope import BATCH_KEY
+from rifl._wire.header import HEADER_KEY
 from rifl._wire.labels import OUTCOME_KEY
 from rifl.core import Outcome
 from rifl.core._calling.retry import RetryPolicy
@@ -130,3 +132,44 @@ def test_a_handler_that_forwards_an_upstreams_lease_expired_runs_once(
             assert (caught.value.outcome, caught.value.reason) == (Outcome.EXECUTED, "")
         upstream.channel.close()
     assert runs == [b"0", b"1", b"2"]
+
+
+def test_metadata_that_is_passed_on_names_no_call_of_the_channel(connect: Connect) -> None:
+    """Each call has its own identity, whatever its metadata was: a front's is its caller's."""
+    came: list[Any] = []
+    effects: list[bytes] = []
+
+    def front(request: bytes, context: grpc.ServicerContext) -> bytes:
+        came.append([(key, value) for key, value in context.invocation_metadata()])
+        return request
+
+    def back(request: bytes, context: grpc.ServicerContext) -> bytes:
+        effects.append(request)
+        return request
+
+    with (
+        rifl.Deduplicator("memory:") as ours,
+        serve("sync", [generic("test.Service", {"Echo": front})], dedup=ours) as fronted,
+        rifl.connect(fronted.address) as channel,
+    ):
+        channel.unary_unary(ECHO)(b"", timeout=30)
+        channel.batch(ECHO, [rifl.BatchItem(b"")], timeout=30)[0].raise_for_status()
+    single, batched = came
+    assert HEADER_KEY in dict(single)
+    assert {HEADER_KEY, BATCH_KEY} <= set(dict(batched))
+    with (
+        rifl.Deduplicator("memory:") as theirs,
+        serve("sync", [generic("test.Service", {"Echo": back})], dedup=theirs) as served,
+    ):
+        caller = connect(served.address)
+        for metadata in (single, single, batched):
+            assert caller.call(b"x", timeout=30, metadata=metadata) == b"x"
+            [told] = caller.do(
+                caller.channel.batch,
+                ECHO,
+                [rifl.BatchItem(b"y")],
+                timeout=30,
+                metadata=metadata,
+            )
+            told.raise_for_status()
+    assert effects == [b"x", b"y"] * 3
