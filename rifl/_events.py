@@ -42,6 +42,11 @@ EVENTS = {
               "most once in ten seconds; `left_out` more were not.",
               "If it lasts, callers give up before handlers end: add servers, or allow more time.",
               "today"),
+        Event("handler_unheard", "warning", "method rpc_id left_out",
+              "A coroutine handler runs on, though no caller waits for it any more: its method's "
+              "are not cancelled. Written at most once in ten seconds; `left_out` more were not.",
+              "If it lasts, callers give up before handlers end: add servers, or allow more time.",
+              "today"),
         Event("calls_without_message", "warning", "calls source",
               "The server ended so many calls that opened and sent no message, the last one from "
               "this address. Written at most once a minute.",

@@ -74,7 +74,9 @@ class CallEngine:
         # How many calls wait for a thread of the server's pool, if that can be known.
         self.pool_queue: Callable[[], int] | None = None
         self.pooled: OfMethods[PoolPlaces] = OfMethods(PoolPlaces)
-        self.unheard: OfMethods[UnheardRuns] = OfMethods(lambda policy: UnheardRuns(store, policy))
+        self.unheard: OfMethods[UnheardRuns] = OfMethods(
+            lambda policy: UnheardRuns(store, policy, self.replies.unheard)
+        )
         # How many handlers were cancelled as no caller waited: threads of theirs may go on.
         self.cancelled = 0
         self.max_waiters = bounds.max_waiters or 0

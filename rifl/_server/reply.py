@@ -88,6 +88,11 @@ class RefusalLog:
         identity = {"method": call.method, "rpc_id": str(call.rpc_id)}
         self._seldom.warn("handler_cancelled", "CANCELLED", **identity)
 
+    def unheard(self, call: Call) -> None:
+        """Note one handler that runs on for no caller."""
+        identity = {"method": call.method, "rpc_id": str(call.rpc_id)}
+        self._seldom.warn("handler_unheard", "UNHEARD", **identity)
+
 
 _OK = 0
 # Said of the client or of the server, not of the call: told once if told of all of a batch.
@@ -267,6 +272,10 @@ class Replies:
         self._refusals.cancelled(call)
         if self._observer is not None:
             self._observer.handler_cancelled(call.method)
+
+    def unheard(self, call: Call) -> None:
+        """Say that a handler runs on, though no caller waits for it."""
+        self._refusals.unheard(call)
 
     def batch_status(
         self, method: str, calls: Sequence[Call], error: RiflError, began: float

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from _rifl_ground.loops import tell_loop
@@ -24,11 +25,15 @@ from rifl.core._shared.call import Call
 class UnheardRuns:
     """The runs of one method's coroutine handlers that no caller waits for. Any thread.
 
-    ``cancels``: they are cancelled; else they go on, and ``bound`` counts them.
+    ``cancels``: they are cancelled; else they go on, ``bound`` counts them, and ``told`` hears of
+    each.
     """
 
-    def __init__(self, store: Store, policy: MethodPolicy) -> None:
+    def __init__(
+        self, store: Store, policy: MethodPolicy, told: Callable[[Call], None] = lambda _: None
+    ) -> None:
         self.policy = policy
+        self.told = told
         self.cancels = store.cancels_handlers and may_be_cancelled(policy)
         self.bound = RunBound(policy.max_unheard)
         # Of ``bound``: loops may share it.
@@ -131,6 +136,7 @@ class UnheardRun:
             self._note_late()
             with runs.lock:
                 runs.bound.left(counted=self._place is not None)
+            runs.told(attempt.call)
         elif (task := attempt.task) is not None:
             self.cancelled = True
             self._note_late()

@@ -595,7 +595,7 @@ def test_beyond_a_bound_of_runs_for_no_caller_new_calls_are_refused(
         gauge = "rifl_server_unheard"
         until(lambda: server.registry.get_sample_value(gauge) == count, f"{count} for no caller")
 
-    with RawClient(server.served.address) as client:
+    with RawClient(server.served.address) as client, capture_logs() as events:
         calls = [client.future(_ACT, b"%d" % seq, seq) for seq in (1, 2)]
         server.runs_are(2)
         for call in calls:
@@ -618,6 +618,10 @@ def test_beyond_a_bound_of_runs_for_no_caller_new_calls_are_refused(
         assert client.call(_ACT, b"2", 2, attempt=2).outcome == "replayed"
     unheard(0)
     assert sorted(server.runs) == [b"1", b"2", b"3"]
+    # One in ten seconds at most.
+    told = [each for each in events if each["event"] == "handler_unheard"]
+    assert told
+    assert {each["method"] for each in told} == {_ACT}
 
 
 def _bound(server: Left, kind: Any) -> Any:
