@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -23,6 +24,7 @@ from rifl._stores import (
     settle_unknown,
     unknown_calls,
 )
+from rifl._stores.base import Unresolved
 from rifl._stores.opening import open_inspection
 from rifl._stores.settling import settle
 from rifl._stores.shared.store import SharedStore
@@ -41,6 +43,7 @@ from tests.helpers.waiting import until
 __all__ = [
     "GIVEN_UP",
     "SettlesUnknown",
+    "check_count_that_hangs",
     "check_given_up",
     "end_client",
     "make_lost",
@@ -152,6 +155,36 @@ def check_given_up(url: str, ends: str) -> None:
         until(lambda: counted() == expected, "it is counted, or not any more")
         listed = [(call.rpc_id.seq, call.state) for call in unknown_calls(url)]
         assert listed == [(4, UnknownState.OVER)] * expected
+
+
+def check_count_that_hangs(url: str) -> None:
+    """Another replica counts, though that one beats; also one that no observer asks (DESIGN §9)."""
+    with _serving(url, Observer()) as one, _serving(url, Observer()) as two:
+        hangs, counts = sorted((one, two), key=lambda each: each.owner)
+        until(lambda: len(counts._heartbeat.living()) == 2, "both are seen")
+        assert [_counted(hangs), _counted(counts)] == [(0, 0.0), None]
+        begun, go_on = threading.Event(), threading.Event()
+
+        def hanging() -> Unresolved:
+            begun.set()
+            go_on.wait(60)
+            return Unresolved(9, 9.0)
+
+        hangs._ask_unresolved = hanging
+        thread = threading.Thread(target=_counted, args=(hangs,), daemon=True)
+        thread.start()
+        try:
+            assert begun.wait(30)
+            until(lambda: _counted(counts) == (0, 0.0), "another one counts")
+            assert hangs.owner in counts._heartbeat.living()
+            hangs._counted_at = -math.inf
+            until(lambda: hangs.unresolved is None, "what it counted is too old")
+        finally:
+            go_on.set()
+            thread.join()
+        assert _counted(hangs) is None
+        hangs.observer, counts.observer = Observer(), None
+        until(lambda: _counted(hangs) == (9, 9.0), "nobody asks the other one")
 
 
 class SettlesUnknown:

@@ -22,7 +22,8 @@ out ``Request``s, each one atomic step, blocking or awaiting. Where things live:
 - ``attempts``: this replica's calls; ``refusing``: why it takes no new ones.
 - ``held_answers``: whose the large answers are that this replica counts.
 - ``stalls``: clients whose row a foreign session has locked.
-- ``heartbeat``, ``replicas``, ``presence``: who lives; ``lease_watch``: when leases may end.
+- ``heartbeat``, ``replicas``, ``presence``: who lives; ``lease_watch``: when leases may end;
+  ``counting_turn``: who counts for all.
 """
 
 from rifl._stores.shared.attempts import SharedAttempt

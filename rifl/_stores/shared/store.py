@@ -25,6 +25,7 @@ from rifl._stores.shared.backend import (
     WentBackwards,
 )
 from rifl._stores.shared.claims import LOST, OWNER_BYTES, Claims
+from rifl._stores.shared.counting_turn import MISSED, CountingTurn
 from rifl._stores.shared.heartbeat import LATE_AFTER_S, Heartbeat
 from rifl._stores.shared.held_answers import SharedAnswers
 from rifl._stores.shared.presence import Presence
@@ -180,7 +181,7 @@ class SharedStore:
         self.free_bytes: int | None = None
         self.unresolved: Unresolved | None = None
         self._ask_unresolved = unresolved
-        self._unresolved_at = -math.inf
+        self._unresolved_at = self._counted_at = -math.inf
         self.leases = leases
         self.owner = token_hex(OWNER_BYTES)
         self._backend = backend
@@ -199,6 +200,7 @@ class SharedStore:
             late_after_s=late_after_s,
             told=self._reached,
         )
+        self._turn = CountingTurn(self.owner, backend, self._heartbeat.living)
         self._settlement = AttemptSettlement(
             self._attempts,
             self._heartbeat,
@@ -452,6 +454,9 @@ class SharedStore:
         self._attempts.wake_for(self._heartbeat.is_dead)
         self._refusing.weak(self._backend.look_again())
         self.held.look()
+        if self._clock() - self._counted_at >= MISSED * UNRESOLVED_EVERY_S:
+            # The count hangs, or fails: it is another replica's by now.
+            self.unresolved = None
         # Not when it is asked for: a scrape must not wait for the store.
         if self.observer is not None and self._clock() >= self._count_at:
             self._count_at = self._clock() + _COUNT_EVERY_S
@@ -466,12 +471,13 @@ class SharedStore:
         if self._clock() < self._unresolved_at:
             return
         self._unresolved_at = self._clock() + UNRESOLVED_EVERY_S
-        # One replica counts for all: the first of those that live.
-        if min(self._heartbeat.living(), default=self.owner) != self.owner:
-            self.unresolved = None
-            return
         try:
+            if not self._turn.mine():
+                self.unresolved = None
+                return
             self.unresolved = self._ask_unresolved()
+            self._counted_at = self._clock()
+            self._turn.counted()
         except BackendError as error:
             _log.debug("not_counted", error=str(error))
 

@@ -20,6 +20,7 @@ from tests.stores.settling import (
     SettlesUnknown,
     _arrive,
     _serving,
+    check_count_that_hangs,
     check_given_up,
     end_client,
 )
@@ -63,6 +64,11 @@ class TestSettling(SettlesUnknown):
 def test_what_a_caller_gave_up_is_unknown_once_its_replica_is_gone(url: str, ends: str) -> None:
     """See there."""
     check_given_up(url, ends)
+
+
+def test_a_count_that_hangs_is_anothers(url: str) -> None:
+    """See there."""
+    check_count_that_hangs(url)
 
 
 def test_a_call_that_is_being_recorded_is_not_released(replicas, database, url) -> None:

@@ -20,6 +20,7 @@ from tests.stores.settling import (
     _arrive,
     _call,
     _serving,
+    check_count_that_hangs,
     check_given_up,
     end_client,
 )
@@ -99,6 +100,11 @@ class TestPostgres(SettlesUnknown):
 def test_what_a_caller_gave_up_is_unknown_once_its_replica_is_gone(url: str, ends: str) -> None:
     """See there."""
     check_given_up(url, ends)
+
+
+def test_a_count_that_hangs_is_anothers(url: str) -> None:
+    """See there."""
+    check_count_that_hangs(url)
 
 
 @pytest.mark.parametrize("how", ["closing", "ending"])

@@ -31,6 +31,7 @@ from tests.stores.settling import (
     _call,
     _counted,
     _serving,
+    check_count_that_hangs,
     check_given_up,
     end_client,
     make_lost,
@@ -137,6 +138,12 @@ def test_what_a_caller_gave_up_is_unknown_once_its_replica_is_gone(
 ) -> None:
     """See there."""
     check_given_up(request.getfixturevalue(where), ends)
+
+
+@pytest.mark.parametrize("where", ["url", "on_a_cluster"])
+def test_a_count_that_hangs_is_anothers(request: pytest.FixtureRequest, where: str) -> None:
+    """See there."""
+    check_count_that_hangs(request.getfixturevalue(where))
 
 
 @pytest.mark.parametrize("where", ["url", "on_a_cluster"])
