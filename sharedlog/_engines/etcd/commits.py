@@ -7,7 +7,7 @@ import secrets
 import threading
 import time
 from collections import ChainMap
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from sharedlog._core.commit import Commit, Condition, Refused, stamped
@@ -95,7 +95,7 @@ class Commits:
         """
         keys = self._log.keys
         compare = [_holds(keys.key(key), expected(key, value)) for key, value in commit.conditions]
-        puts = [self._put(put.key, put.value, put.term_s) for put in commit.puts]
+        puts = self._puts((put.key, put.value, put.term_s) for put in commit.puts)
         writes = [*puts, get(keys.head)]
         asked_s = time.monotonic()
         revision, instead, found = self._log.write(compare, writes, (), again=True)
@@ -167,7 +167,8 @@ class Commits:
         mine = [each for each, _ in plan.included]
         try:
             # Without an entry it would not be recognised: it is sent once.
-            writes = [*plan.writes, *self._puts(plan)]
+            puts = ((key, value, plan.terms.get(key)) for key, value in plan.view.items())
+            writes = [*plan.writes, *self._puts(puts)]
             revision, instead, found = self._log.write(
                 plan.compare, writes, asked, again=plan.place is not None
             )
@@ -232,25 +233,29 @@ class Commits:
             each.failed(LogUnavailable("the commits before this one could not be sent"))
         return []
 
-    def _puts(self, plan: _Plan) -> list[pb.RequestOp]:
-        """Return the writes of keys."""
-        return [self._put(name, value, plan.terms.get(name)) for name, value in plan.view.items()]
-
-    def _put(self, name: str, value: bytes | None, term_s: float | None) -> pb.RequestOp:
-        """Return the write of a key: one with a term goes with a new lease of etcd's.
+    def _puts(self, puts: Iterable[tuple[str, bytes | None, float | None]]) -> list[pb.RequestOp]:
+        """Return the writes of keys: those with one term go with one new lease of etcd's.
 
         A mere keep-alive of an older one would not do: it is answered from one member's memory,
         so a member that led once and does not know better answers it too (etcd issue 15247).
         Leases whose keys moved on run out.
         """
-        key, lease = self._log.keys.key(name), 0
-        if value is None:
-            return delete(key)
-        if term_s is not None:
-            # Up: who counts on its whole term must have it. It runs from here.
-            asked = pb.LeaseGrantRequest(ttl=math.ceil(term_s))
-            lease = self._log.client.call(LEASE_GRANT, asked, again=True).id
-        return put(key, kept(name, value), lease=lease)
+        leases: dict[int, int] = {}
+        writes = []
+        for name, value, term_s in puts:
+            key, lease = self._log.keys.key(name), 0
+            if value is None:
+                writes.append(delete(key))
+                continue
+            if term_s is not None:
+                # Up: who counts on its whole term must have it. It runs from here.
+                ttl = math.ceil(term_s)
+                if ttl not in leases:
+                    asked = pb.LeaseGrantRequest(ttl=ttl)
+                    leases[ttl] = self._log.client.call(LEASE_GRANT, asked, again=True).id
+                lease = leases[ttl]
+            writes.append(put(key, kept(name, value), lease=lease))
+        return writes
 
     def _settle(self, plan: _Plan) -> None:
         for each, lsns in plan.included:

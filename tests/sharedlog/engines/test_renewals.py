@@ -171,6 +171,24 @@ def asked(monkeypatch):
     return found
 
 
+def test_in_etcd_terms_of_one_length_begin_with_one_request(tmp_path, request, asked):
+    """However many memberships a process renews; each is ended by itself (§14, §18)."""
+    url, names = url_of("etcd", tmp_path, request.getfixturevalue), ("a", "b", "c")
+    with closing(create_engine(url, {})) as engine:
+        puts = tuple(Put(name, b"v", term_s=LONG_S) for name in names)
+        asked.clear()
+        engine.commit(Commit(puts=(*puts, Put("d", b"v", term_s=LONG_S / 2), Put("e", b"v"))))
+        assert asked == ["Txn", "LeaseGrant", "LeaseGrant", "Txn"]
+        asked.clear()
+        engine.commit(Commit(tuple(Condition(name, b"v") for name in names), puts))
+        assert asked == ["LeaseGrant", "Txn"]
+        engine.commit(Commit(puts=(Put("a", None), Put("b", b"v", term_s=LONG_S / 2))))
+        assert engine.get(names) == {"a": None, "b": b"v", "c": b"v"}
+        found = [engine.remaining(name) for name in ("b", "c", "d", "e")]
+        assert [round(left_s / LONG_S, 1) for left_s in found[:3]] == [0.5, 1.0, 0.5]
+        assert found[3] == float("inf")
+
+
 @pytest.fixture
 def deaf(tmp_path, request, monkeypatch):
     """An engine of etcd whose watch tells nothing, and what happens while it waits; another one."""
