@@ -17,6 +17,7 @@ What Spark and users call:
 
 - ``_sink``: the data source ``rifl``: its writers, their tasks, commit and abort
 - ``_source``: the data source ``rifl-records``
+- ``_registering``: formats made known to a session, the log's, too
 - ``_write``, ``_call``: ``write`` and ``call`` of a DataFrame
 - ``_dead_letters``: rows that failed for good: their columns, files and frames; ``_settling``: what
   became of those of unknown outcome
@@ -90,10 +91,11 @@ __all__ = [
 def register(spark: Any) -> None:
     """Make the formats ``rifl`` and ``rifl-records`` known to a Spark session.
 
-    Again is harmless. Executors need rifl installed. In SQL ``CREATE TEMPORARY VIEW v (reference
-    STRING, cents BIGINT) USING rifl OPTIONS (target '...', method '...', key 'reference')`` is
-    written by INSERT INTO. Spark 4.3 gives Python none of the OPTIONS of a CREATE TABLE: there
-    each INSERT INTO has them, ``INSERT INTO t WITH ('target' = '...')``.
+    Again is harmless, as is another session that has them. Executors need rifl installed. In SQL
+    ``CREATE TEMPORARY VIEW v (reference STRING, cents BIGINT) USING rifl OPTIONS (target '...',
+    method '...', key 'reference')`` is written by INSERT INTO. Spark 4.3 gives Python none of the
+    OPTIONS of a CREATE TABLE: there each INSERT INTO has them, ``INSERT INTO t WITH ('target' =
+    '...')``.
 
     Spark looks for a format in the session that is active in its thread, else in the program's
     first one. Registered with another session, such as ``newSession()`` or a notebook's, it is
@@ -102,11 +104,11 @@ def register(spark: Any) -> None:
     ``spark.createDataFrame([(1,)], "one int")`` does. Raises ``ImportError`` without the extra.
     """
     with _extra():
+        from rifl.spark._registering import register_formats
         from rifl.spark._sink import RiflDataSource
         from rifl.spark._source import RecordsDataSource
 
-    spark.dataSource.register(RiflDataSource)
-    spark.dataSource.register(RecordsDataSource)
+    register_formats(spark, RiflDataSource, RecordsDataSource)
 
 
 def call(df: Any, **arguments: Any) -> Any:

@@ -54,11 +54,12 @@ def register(spark: Any) -> None:
     ``ImportError`` without the extra.
     """
     try:
+        from rifl.spark._registering import register_formats
         from sharedlog.spark._format import LogDataSource
     except ImportError as error:
         text = f"sharedlog.spark needs the extra: pip install 'rifl-grpc[spark]' ({error})"
         raise ImportError(text) from error
-    spark.dataSource.register(LogDataSource)
+    register_formats(spark, LogDataSource)
 
 
 def appending(**options: str) -> Callable[[Any, int], None]:

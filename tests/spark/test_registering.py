@@ -10,7 +10,8 @@ from typing import Any
 import pyspark
 import pytest
 
-import sharedlog
+import rifl.spark
+import sharedlog.spark
 from sharedlog.spark._format import LogDataSource
 from tests.spark.conftest import SLOW_S
 
@@ -40,6 +41,30 @@ def _in_thread(made: Callable[..., threading.Thread], does: Callable[[], Any]) -
     thread.join(SLOW_S)
     assert not thread.is_alive()
     return "".join(told)
+
+
+def test_each_session_can_have_the_formats(spark: Any) -> None:
+    """Also while another one that has them is active in the thread, and stays so (§8, §16)."""
+    sessions = spark._jvm.org.apache.spark.sql.classic.SparkSession
+
+    def register(*which: Any) -> None:
+        for session in which:
+            sharedlog.spark.register(session)
+            rifl.spark.register(session)
+
+    def first() -> None:
+        spark.createDataFrame([(1,)], "one int")
+        register(spark, spark.newSession(), spark)
+        assert sessions.getActiveSession().get().equals(spark._jsparkSession)
+
+    def inactive() -> None:
+        sessions.clearActiveSession()
+        register(spark.newSession())
+        assert not sessions.getActiveSession().isDefined()
+
+    for made in (threading.Thread, pyspark.InheritableThread):
+        assert _in_thread(made, first) == ""
+        assert _in_thread(made, inactive) == ""
 
 
 def test_a_thread_finds_the_formats_of_its_active_session(
