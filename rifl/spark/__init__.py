@@ -94,8 +94,8 @@ def register(spark: Any) -> None:
     Again is harmless, as is another session that has them. Executors need rifl installed. In SQL
     ``CREATE TEMPORARY VIEW v (reference STRING, cents BIGINT) USING rifl OPTIONS (target '...',
     method '...', key 'reference')`` is written by INSERT INTO. Spark 4.3 gives Python none of the
-    OPTIONS of a CREATE TABLE: there each INSERT INTO has them, ``INSERT INTO t WITH ('target' =
-    '...')``.
+    OPTIONS of a CREATE TABLE: there each INSERT INTO has them,
+    ``INSERT INTO t WITH ('target' = '...')``.
 
     Spark looks for a format in the session that is active in its thread, else in the program's
     first one. Registered with another session, such as ``newSession()`` or a notebook's, it is
