@@ -60,7 +60,7 @@ _SEEDS = {
     "key let go while its call runs": 1,
     "expired means never ran": 165,
     "item's id redrawn on retry": 1,
-    "batch recorded in part": 23,
+    "batch recorded in part": 31,
     "intents of a batch in part": 20,
     "lost means never arrived": 3,
     "taken over from the living": 1,
