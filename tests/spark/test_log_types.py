@@ -87,7 +87,7 @@ def test_nested_values_with_nulls_come_back_as_from_parquet(
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(3000)
-@settings(_GENERATED, max_examples=40)
+@settings(_GENERATED, max_examples=20)
 @given(_COLUMNS, some.integers(0, 2**32))
 def test_many_nested_values_come_back_as_from_parquet(
     chain: Chain, kinds: list[Any], seed: int
