@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextvars
-import re
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Self
@@ -14,6 +13,7 @@ from _rifl_ground.refusals import Outcome
 from rifl._client.errors import CallError, call_error
 from rifl._wire.envelope import BATCH_KEY
 from rifl._wire.header import HEADER_KEY, KEY_KEY
+from rifl._wire.metadata import is_sendable
 from rifl.core._calling.invocation import OWN_HEADER
 from rifl.core._shared.errors import BadHeader
 from rifl.core._shared.identity import check_key
@@ -23,9 +23,6 @@ KEY_ENTRY = "rifl-key-bin"
 # The channel alone says these. A handler that passes its caller's metadata on has those of the
 # call that it serves, and the server would take the first.
 _OWN = frozenset({KEY_ENTRY, HEADER_KEY, BATCH_KEY})
-# What gRPC sends (gRPC over HTTP/2, Custom-Metadata).
-_NAME = re.compile(r"[0-9a-z_.\-]+")
-_TEXT = re.compile(r"[\x20-\x7e]*")
 CURRENT_KEY: contextvars.ContextVar[bytes | None] = contextvars.ContextVar("rifl_key", default=None)
 
 
@@ -113,12 +110,7 @@ def invalid_metadata(metadata: Iterable[Any] | None) -> CallError | None:
         name, value = (
             each.decode("latin-1") if isinstance(each, bytes) else each for each in entry[:2]
         )
-        if (isinstance(name, str) and not _NAME.fullmatch(name)) or (
-            isinstance(name, str)
-            and not name.endswith("-bin")
-            and isinstance(value, str)
-            and not _TEXT.fullmatch(value)
-        ):
+        if isinstance(name, str) and not is_sendable(name, value):
             return call_error(
                 grpc.StatusCode.INTERNAL,
                 f"metadata was invalid: {metadata}",

@@ -12,7 +12,12 @@ import grpc.aio
 
 from rifl._server.aio import AioShell, send
 from rifl._server.context import CURRENT, AioHandlerContext, Serving, caller_leaves
-from rifl._server.handler_results import first_metadata, raised_result, returned_result
+from rifl._server.handler_results import (
+    first_metadata,
+    message_bytes,
+    raised_result,
+    returned_result,
+)
 from rifl._server.reply import SentReply
 from rifl.core._serving.admission import admit
 from rifl.core._serving.answer import Answer, HandlerResult
@@ -250,7 +255,7 @@ def unary_stream_behavior(
         CURRENT.set(inner)
 
         async def emit(response: Any) -> None:
-            data = response if serialize is None else serialize(response)
+            data = message_bytes(response if serialize is None else serialize(response))
             if responses.add(data):
                 await outlet.put(data)
 

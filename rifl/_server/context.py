@@ -23,6 +23,7 @@ from rifl._stores.base import Store
 from rifl._stores.errors import WrongDatabase
 from rifl._stores.transactions import Transactions
 from rifl._wire.labels import without_labels
+from rifl._wire.metadata import is_sendable
 from rifl.core._serving.client_entry import Attempt
 from rifl.core._serving.policy import Kind
 from rifl.core._shared.record import Metadata
@@ -328,8 +329,14 @@ def _metadata(entries: Iterable[Any] | None) -> Metadata:
             key = key.decode("ascii")
         if not isinstance(key, str) or not isinstance(value, str | bytes):
             raise TypeError(f"metadata is text to text or bytes, not {key!r} to {value!r}")
-        if isinstance(value, bytes) and not key.endswith("-bin"):
+        if key.endswith("-bin"):
+            if isinstance(value, str):
+                raise TypeError(f"the value of {key!r} is bytes, as that of each name in -bin")
+        elif isinstance(value, bytes):
             value = value.decode("latin-1")
+        if not is_sendable(key, value):
+            # Recorded, it would fail in each retry, and the call would never be answered.
+            raise ValueError(f"gRPC cannot send the metadata {key!r}: {value!r}")
         found.append((key, value))
     return without_labels(tuple(found))
 

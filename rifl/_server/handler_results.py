@@ -10,7 +10,7 @@ import grpc
 
 from _rifl_ground.refusals import Outcome, RiflError, caller_text
 from rifl._grpc.codes import STATUS_CODES
-from rifl._server.context import Noted
+from rifl._server.context import AioHandlerContext, Noted
 from rifl.core._serving.answer import Handled, HandlerResult
 from rifl.core._serving.sendable import fits, sendable
 from rifl.core._shared.record import CompletionRecord, Metadata
@@ -26,18 +26,22 @@ def returned(
 ) -> Handled:
     """Return what a handler that returned decided, by the rules of its gRPC server."""
     data: bytes | None
-    failed: Exception | None
+    failed: BaseException | None = None
     try:
         data = response if serialize is None else serialize(response)
-    except Exception as error:  # noqa: BLE001 - whatever a user's serializer raises
+        if data.__class__ is bytes:
+            if not context.spoke:
+                bare: CompletionRecord = _tuple(
+                    CompletionRecord, (0, "", data, (), (), _EXECUTED, "", ())
+                )
+                return bare
+        elif data is not None:
+            data = message_bytes(data)
+    except BaseException as error:
+        if ends_loop(context, error):
+            raise
+        # Whatever a user's serializer raises.
         data, failed = None, error
-    else:
-        if data is not None and not context.spoke:
-            bare: CompletionRecord = _tuple(
-                CompletionRecord, (0, "", data, (), (), _EXECUTED, "", ())
-            )
-            return bare
-        failed = None
     code = _OK if context.noted_code is None else _number(context.noted_code, aio=aio)
     details = context.noted_details
     if failed is not None and aio and code == _OK:
@@ -79,6 +83,26 @@ def raised_result(context: Noted, error: BaseException, *, aio: bool) -> Handler
         not context.aborted,
         "the handler was cancelled" if cancelled else "",
         context.rifl_undone,
+    )
+
+
+def message_bytes(data: Any) -> bytes:
+    """Return what was serialised; raises ``TypeError`` for what gRPC does not send.
+
+    Behind the handler that would be found too late: the call would never end.
+    """
+    if not isinstance(data, bytes):
+        raise TypeError(f"a message is serialised to bytes, not {type(data).__name__}")
+    return data
+
+
+def ends_loop(context: Noted, error: BaseException) -> bool:
+    """Whether what a coroutine's code raised ends its event loop, and so is no answer.
+
+    The next start finds the call as after a crash.
+    """
+    return isinstance(context, AioHandlerContext) and isinstance(
+        error, (KeyboardInterrupt, SystemExit)
     )
 
 

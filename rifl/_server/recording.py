@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rifl._server.context import Noted, noted_of
+from rifl._server.handler_results import message_bytes
 from rifl._stores.errors import TransactionEnded
 from rifl.core._serving.answer import bounded
 from rifl.core._serving.client_entry import Attempt
@@ -97,7 +98,7 @@ def _in_block(noted: Noted) -> bool:
 
 def _completion(noted: Noted, reply: Any) -> CompletionRecord:
     serialize, attempt = noted.rifl_serving.serialize, noted.rifl_attempt
-    response = reply if serialize is None else serialize(reply)
+    response = message_bytes(reply if serialize is None else serialize(reply))
     if not noted.spoke:
         return bounded(CompletionRecord(response=response), attempt)
     completion = CompletionRecord(

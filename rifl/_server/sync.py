@@ -282,7 +282,7 @@ def running(store: Store, handler: Any, *, aio: bool = False) -> Run:
         outer = CURRENT.set(inner)
         try:
             message = request if deserialize is None else deserialize(request)
-        except Exception as error:  # noqa: BLE001 - whatever a user's deserializer raises
+        except BaseException as error:  # noqa: BLE001 - whatever a user's deserializer raises
             inner.rifl_undone = True
             if aio:
                 raised.append(error)

@@ -10,7 +10,12 @@ import grpc
 
 from rifl._grpc.raw import RawAnswer
 from rifl._server.context import CURRENT, HandlerContext, Serving
-from rifl._server.handler_results import first_metadata, raised_result, returned_result
+from rifl._server.handler_results import (
+    first_metadata,
+    message_bytes,
+    raised_result,
+    returned_result,
+)
 from rifl._server.reply import SentReply
 from rifl._server.sync import SyncShell, send
 from rifl.core._serving.admission import admit
@@ -193,7 +198,7 @@ class _Messages:
             if self._produced is None:
                 self._produced = iter(self._handler())
             for response in self._produced:
-                data: bytes = response if serialize is None else serialize(response)
+                data = message_bytes(response if serialize is None else serialize(response))
                 if responses.add(data):
                     return data
         except BaseException as error:  # noqa: BLE001 - recorded, and logged
