@@ -95,8 +95,8 @@ def prepare(connection: psycopg.Connection[Any], address: PostgresAddress) -> Pr
     except psycopg.errors.InsufficientPrivilege as error:
         raise StoreUnreachable(
             f"{address}: the role may not make or read the schema ({_text(error)}); have an "
-            "administrator run rifl._stores.postgres.schema.script, or functions for a schema "
-            "that is there, and grant the use of it"
+            f"administrator run what rifl.postgres_schema({address.schema!r}) returns (with "
+            "functions_only=True for a schema that is there), and grant the use of it"
         ) from error
     if broken:
         # For everyone, and after this process, too.
