@@ -81,7 +81,7 @@ def create(
         raise refused(
             LogUnavailable(
                 f"{address}: the role may not make or use the schema: have an administrator run "
-                "what sharedlog._engines.postgres.schema.script gives, and grant the use of it"
+                "sharedlog create with this URL, and grant this role the use of what it makes"
             )
         ) from error
     return incarnation
