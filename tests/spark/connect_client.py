@@ -76,6 +76,8 @@ def books(spark: Any, directory: str, target: str, log: str, name: str) -> None:
     columns = {"log": log, "stream": "columns", "name": "columns", "valueFormat": "arrow"}
 
     def book(frame: Any, number: int) -> None:
+        # Its client of the server waits for one that was killed, for minutes.
+        Path(directory, f"{os.getpid()}.pid").touch()
         to = _renamed(frame, f"{name}-save-").write.format("rifl").mode("append")
         to.options(**given, name=f"{name}-save", batchId=number).save()
         ids = {**given, "batch_id": number}
@@ -150,7 +152,10 @@ def _reached(directory: Path, number: int) -> None:
     """Be killed, or wait to be, where a file says so."""
     if (directory / f"{number}.wait").exists():
         (directory / f"{number}.wait").rename(directory / f"{number}.reached")
-        until(lambda: False, "the kill", SLOW_S)
+        parent = os.getppid()
+        # Of the server, which started this process.
+        until(lambda: os.getppid() != parent, "the kill", SLOW_S)
+        os._exit(1)
     if (directory / str(number)).exists():
         (directory / str(number)).unlink()
         os.kill(os.getpid(), signal.SIGKILL)

@@ -16,6 +16,7 @@ import sharedlog
 from tests.helpers.waiting import until
 from tests.spark.conftest import SLOW_S
 from tests.spark.connecting import Connected
+from tests.spark.test_stream_sink import gone
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 _ROWS = 5
@@ -148,6 +149,8 @@ def test_a_connect_server_that_is_killed_midway_repeats_nothing(
             _booked(killed.bank, log, references, "book")
     finally:
         killed.close()
+        for each in tmp_path.glob("*.pid"):
+            gone(int(each.stem))
 
 
 def test_a_write_that_may_be_one_of_foreach_batch_is_refused_without_name_and_number(
