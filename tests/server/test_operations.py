@@ -663,7 +663,7 @@ def test_extras_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) -> N
 async def test_statistics_of_an_idle_server_are_zero() -> None:
     """Nothing is held before the first call, and nothing after the last (DESIGN §5)."""
     async with rifl.Deduplicator("memory:") as dedup, aio_served(dedup) as target:
-        assert dedup.statistics() == (0, 0, 0, 0, 0, 0, 0, 0, None, 0.0)
+        assert dedup.statistics() == (0, 0, 0, 0, 0, 0, 0, 0, None, 0.0, True)
         async with rifl.aio.connect(target) as channel:
             await channel.unary_unary(METHOD)(b"x", timeout=10)
-            assert dedup.statistics() == (1, 1, 1, 0, 0, 0, 0, 0, None, 0.0)
+            assert dedup.statistics() == (1, 1, 1, 0, 0, 0, 0, 0, None, 0.0, True)
