@@ -184,7 +184,7 @@ def check_count_that_hangs(url: str) -> None:
             thread.join()
         assert _counted(hangs) is None
         hangs.observer, counts.observer = Observer(), None
-        until(lambda: _counted(hangs) == (9, 9.0), "nobody asks the other one")
+        until(lambda: _counted(hangs) == (9, 9.0), "no observer asks the other one")
 
 
 class SettlesUnknown:

@@ -475,9 +475,10 @@ class SharedStore:
             if not self._turn.mine():
                 self.unresolved = None
                 return
-            self.unresolved = self._ask_unresolved()
+            found = self._ask_unresolved()
             self._counted_at = self._clock()
-            self._turn.counted()
+            # If it took so long that another replica counts by now, that one tells.
+            self.unresolved = found if self._turn.counted() else None
         except BackendError as error:
             _log.debug("not_counted", error=str(error))
 
