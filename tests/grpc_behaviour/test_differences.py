@@ -181,6 +181,26 @@ def test_initial_metadata_leaves_with_the_first_message(side: Side) -> None:
         assert list(call) == [b"0"]
 
 
+def test_unsendable_metadata_is_refused_in_the_handler(side: Side) -> None:
+    """Recorded, it would fail in each retry (DESIGN §4)."""
+    refused: list[ValueError] = []
+
+    def unary(request: bytes, context: Any) -> bytes:
+        try:
+            context.set_trailing_metadata((("name", "J\xfcrgen"),))
+        except ValueError as error:
+            refused.append(error)
+        return request
+
+    with side.serve(Behaviours(Unary=unary)) as address, side.connect(address) as channel:
+        call = channel.unary_unary(UNARY)
+        if side.ours:
+            assert call(b"x", timeout=DEADLINE_S) == b"x"
+        else:
+            failing(lambda: call(b"x", timeout=DEADLINE_S))
+    assert len(refused) == side.ours
+
+
 def test_a_declared_request_stream_is_read_to_its_end_first(side: Side) -> None:
     """A handler that answers half-way does so when the rest has come, or much of it (§4)."""
     begun, sending = threading.Event(), threading.Event()

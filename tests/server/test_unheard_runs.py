@@ -548,14 +548,7 @@ def test_a_commit_that_has_begun_is_not_cut_off(
     with RawClient(server.served.address) as client:
         call = client.future(_ACT, b"1", 1)
         until(lambda: effects.commits_wait, "the COMMIT waits")
-        call.cancel()
-        again = client.future(_ACT, b"1", 1, attempt=2)
-        server.duplicate_waits()
-        again.cancel()
-        server.duplicate_waits(0)
-        server.turns()
-        last = client.future(_ACT, b"1", 1, attempt=3)
-        server.duplicate_waits()
+        last = _is_not_cut_off(server, client, call)
         effects.own.execute("SELECT pg_advisory_unlock(4711)")
         assert read(last).response == b"did 1"
     assert (server.runs, effects.count, server.cancelled) == ([b"1"], 1, [])

@@ -1,4 +1,4 @@
-"""Packages that a job brings to hosts that have none of ours (docs/how-to/spark-cluster.md)."""
+"""Packages that a job brings to hosts without rifl (docs/how-to/spark-cluster.md)."""
 
 from __future__ import annotations
 
