@@ -289,7 +289,7 @@ class ClientState:
     def calls_made(self) -> int:
         """Return a count that grows while calls are made."""
         lease, router = self.session.lease, self.router
-        answers = 0 if router is None else sum(each.answers for each in router.awaited)
+        answers = 0 if router is None else sum([each.answers for each in router.awaited])
         return answers + (0 if lease is None else lease.tracker.following)
 
     def foreign(self, index: int, answer: AttemptAnswer, lease: ClientLease) -> bool:

@@ -544,7 +544,7 @@ class ClientSession:
     def in_flight(self) -> bool:
         """Whether a call of the current client id that has no key waits for its answer."""
         lease = self.lease
-        if lease is None:
+        if lease is None or not lease.tracker.incomplete:
             return False
         ended = [call for call, _ in (*self._lingering, *self._unresolved.values())]
         return lease.tracker.incomplete > sum(

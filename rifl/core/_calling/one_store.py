@@ -88,6 +88,9 @@ class OneStore:
         self.turn: Iterator[int] | None = None
         self._count = count
         self._places: dict[int, _Place] = {}
+        # Those that wait to be tried in their turn; the others.
+        self._waiting: list[int] = []
+        self._others: list[int] = []
         self._place = 0.0
         # Where the lease was granted.
         self._home = 0
@@ -124,6 +127,7 @@ class OneStore:
                 if each.left_out:
                     # The last id may have been refused because it was over.
                     each.tried, each.try_at, each.pause_s = False, -math.inf, 0.0
+            self._sort()
             return
         self.end()
         if store and self._count > 1:
@@ -132,6 +136,7 @@ class OneStore:
             first = int(place * len(others))
             order = [index, *others[first:], *others[:first]]
             self._places = {each: _Place(ours=each == index) for each in order}
+            self._sort()
 
     def end(self) -> None:
         """Know nothing: one of the targets leads, or what granted the lease is not known."""
@@ -154,38 +159,30 @@ class OneStore:
         ``calls``: how many there were so far. ``silent``: of those alone that did or did not
         answer at all.
         """
-        due = {
-            index: place
-            for index, place in self._places.items()
-            if now >= place.try_at and (not place.tried or calls != place.calls)
-        }
-        if not due:
-            return []
-        first = self._first_of_those_that_wait(due, calls)
-        found = [
-            index
-            for index, place in due.items()
-            if silent in (None, place.silent) and (index == first or not place.waits)
-        ][:most]
-        for index in found:
+        found = [index for index in self._others if self._is_due(index, now, calls)]
+        # The count of calls may begin anew.
+        if not 0 <= calls - self._calls < len(self._waiting):
+            # That has waited longest.
+            waiting = [index for index in self._waiting if self._is_due(index, now, calls)]
+            first = min(waiting, key=lambda index: self._places[index].try_at, default=None)
+            if first is not None:
+                found = [index for index in self._places if index == first or index in found]
+        if silent is not None:
+            found = [index for index in found if self._places[index].silent is silent]
+        for index in found[:most]:
             place = self._places[index]
             if place.waits:
                 self._tried_at, self._calls = now, calls
             place.tried, place.calls, place.try_at = True, calls, now + _LOST_S
-        return found
+        return found[:most]
 
-    def _first_of_those_that_wait(self, due: dict[int, _Place], calls: int) -> int | None:
-        """Return which one is tried next: that has waited longest; None: none yet."""
-        count = sum(place.waits for place in self._places.values())
-        # The count of calls may begin anew.
-        if 0 <= calls - self._calls < count:
-            return None
-        waiting = [index for index, place in due.items() if place.waits]
-        return min(waiting, key=lambda index: due[index].try_at, default=None)
+    def _is_due(self, index: int, now: float, calls: int) -> bool:
+        place = self._places[index]
+        return now >= place.try_at and (not place.tried or calls != place.calls)
 
     def due_at(self, now: float) -> float | None:
         """Return when to look at ``due`` again, after a look at it now; None: when woken."""
-        at = min((place.try_at for place in self._places.values()), default=math.inf)
+        at = min([place.try_at for place in self._places.values()], default=math.inf)
         if at <= now:
             # Too few calls were made since the last trial.
             return now + min(max(now - self._tried_at, _LOOK_S), _LONGEST_PAUSE_S)
@@ -232,7 +229,13 @@ class OneStore:
         place.try_at = now + place.pause_s * (1 + self._place) / 2
         return self._take_turns()
 
+    def _sort(self) -> None:
+        waits = {index: place.waits for index, place in self._places.items()}
+        self._waiting = [index for index in waits if waits[index]]
+        self._others = [index for index in waits if not waits[index]]
+
     def _take_turns(self) -> bool:
+        self._sort()
         before, known = self.used, self.known
         first = int(self._place * self._count)
         used = [index for index in known if not self._places[index].left_out]
