@@ -64,11 +64,6 @@ def option_of(method: MethodDescriptor) -> tuple[bool, MethodPolicy | None]:
     option: Any = options.Extensions[extension]
     if option.kind == options_pb2.ExactlyOnce.NEVER:
         return True, None
-    kind = _KINDS.get(option.kind)
-    if option.rerun_on_unknown and kind not in (None, Kind.IDEMPOTENT):
-        raise PolicyError(
-            f"{full_name(method)}: rerun_on_unknown is kind IDEMPOTENT, and it says {kind}"
-        )
     given: dict[str, Any] = {}
     if option.HasField("retention"):
         given["retention_s"] = option.retention.ToTimedelta().total_seconds()
@@ -85,7 +80,7 @@ def option_of(method: MethodDescriptor) -> tuple[bool, MethodPolicy | None]:
         raise PolicyError(f"{full_name(method)}: {unknown[0]!r} is not a gRPC status code")
     try:
         return True, MethodPolicy(
-            kind=kind or (Kind.IDEMPOTENT if option.rerun_on_unknown else Kind.PLAIN),
+            kind=_KINDS.get(option.kind, Kind.PLAIN),
             required=option.required,
             unrecorded=frozenset(CODE_NUMBERS[code] for code in option.unrecorded),
             **given,

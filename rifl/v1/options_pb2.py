@@ -26,7 +26,7 @@ from google.protobuf import descriptor_pb2 as google_dot_protobuf_dot_descriptor
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15rifl/v1/options.proto\x12\x07rifl.v1\x1a google/protobuf/descriptor.proto\x1a\x1egoogle/protobuf/duration.proto\"\xbd\x03\n\x0b\x45xactlyOnce\x12\'\n\x04kind\x18\x01 \x01(\x0e\x32\x19.rifl.v1.ExactlyOnce.Kind\x12\x10\n\x08required\x18\x02 \x01(\x08\x12,\n\tretention\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nunrecorded\x18\x04 \x03(\t\x12\x18\n\x10rerun_on_unknown\x18\x05 \x01(\x08\x12\x1a\n\x12max_response_bytes\x18\x06 \x01(\r\x12\x11\n\tkey_field\x18\x07 \x01(\t\x12\x19\n\x0c\x62uffer_bytes\x18\x08 \x01(\rH\x00\x88\x01\x01\x12)\n\x05\x63laim\x18\t \x01(\x0e\x32\x1a.rifl.v1.ExactlyOnce.Claim\"N\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\t\n\x05PLAIN\x10\x01\x12\x0e\n\nIDEMPOTENT\x10\x02\x12\n\n\x06\x41TOMIC\x10\x03\x12\t\n\x05NEVER\x10\x04\"A\n\x05\x43laim\x12\x15\n\x11\x43LAIM_UNSPECIFIED\x10\x00\x12\x10\n\x0c\x43LAIM_ALWAYS\x10\x01\x12\x0f\n\x0b\x43LAIM_NEVER\x10\x02\x42\x0f\n\r_buffer_bytes:L\n\x0c\x65xactly_once\x12\x1e.google.protobuf.MethodOptions\x18\xba\x8c\x03 \x01(\x0b\x32\x14.rifl.v1.ExactlyOnceB\x10Z\x0erifl/v1;riflv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15rifl/v1/options.proto\x12\x07rifl.v1\x1a google/protobuf/descriptor.proto\x1a\x1egoogle/protobuf/duration.proto\"\xa3\x03\n\x0b\x45xactlyOnce\x12\'\n\x04kind\x18\x01 \x01(\x0e\x32\x19.rifl.v1.ExactlyOnce.Kind\x12\x10\n\x08required\x18\x02 \x01(\x08\x12,\n\tretention\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nunrecorded\x18\x04 \x03(\t\x12\x1a\n\x12max_response_bytes\x18\x05 \x01(\r\x12\x11\n\tkey_field\x18\x06 \x01(\t\x12\x19\n\x0c\x62uffer_bytes\x18\x07 \x01(\rH\x00\x88\x01\x01\x12)\n\x05\x63laim\x18\x08 \x01(\x0e\x32\x1a.rifl.v1.ExactlyOnce.Claim\"N\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\t\n\x05PLAIN\x10\x01\x12\x0e\n\nIDEMPOTENT\x10\x02\x12\n\n\x06\x41TOMIC\x10\x03\x12\t\n\x05NEVER\x10\x04\"A\n\x05\x43laim\x12\x15\n\x11\x43LAIM_UNSPECIFIED\x10\x00\x12\x10\n\x0c\x43LAIM_ALWAYS\x10\x01\x12\x0f\n\x0b\x43LAIM_NEVER\x10\x02\x42\x0f\n\r_buffer_bytes:L\n\x0c\x65xactly_once\x12\x1e.google.protobuf.MethodOptions\x18\xba\x8c\x03 \x01(\x0b\x32\x14.rifl.v1.ExactlyOnceB\x10Z\x0erifl/v1;riflv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,9 +35,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'Z\016rifl/v1;riflv1'
   _globals['_EXACTLYONCE']._serialized_start=101
-  _globals['_EXACTLYONCE']._serialized_end=546
-  _globals['_EXACTLYONCE_KIND']._serialized_start=384
-  _globals['_EXACTLYONCE_KIND']._serialized_end=462
-  _globals['_EXACTLYONCE_CLAIM']._serialized_start=464
-  _globals['_EXACTLYONCE_CLAIM']._serialized_end=529
+  _globals['_EXACTLYONCE']._serialized_end=520
+  _globals['_EXACTLYONCE_KIND']._serialized_start=358
+  _globals['_EXACTLYONCE_KIND']._serialized_end=436
+  _globals['_EXACTLYONCE_CLAIM']._serialized_start=438
+  _globals['_EXACTLYONCE_CLAIM']._serialized_end=503
 # @@protoc_insertion_point(module_scope)

@@ -14,7 +14,7 @@ EXACTLY_ONCE_FIELD_NUMBER: _ClassVar[int]
 exactly_once: _descriptor.FieldDescriptor
 
 class ExactlyOnce(_message.Message):
-    __slots__ = ("kind", "required", "retention", "unrecorded", "rerun_on_unknown", "max_response_bytes", "key_field", "buffer_bytes", "claim")
+    __slots__ = ("kind", "required", "retention", "unrecorded", "max_response_bytes", "key_field", "buffer_bytes", "claim")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         KIND_UNSPECIFIED: _ClassVar[ExactlyOnce.Kind]
@@ -39,7 +39,6 @@ class ExactlyOnce(_message.Message):
     REQUIRED_FIELD_NUMBER: _ClassVar[int]
     RETENTION_FIELD_NUMBER: _ClassVar[int]
     UNRECORDED_FIELD_NUMBER: _ClassVar[int]
-    RERUN_ON_UNKNOWN_FIELD_NUMBER: _ClassVar[int]
     MAX_RESPONSE_BYTES_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_FIELD_NUMBER: _ClassVar[int]
     BUFFER_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -48,9 +47,8 @@ class ExactlyOnce(_message.Message):
     required: bool
     retention: _duration_pb2.Duration
     unrecorded: _containers.RepeatedScalarFieldContainer[str]
-    rerun_on_unknown: bool
     max_response_bytes: int
     key_field: str
     buffer_bytes: int
     claim: ExactlyOnce.Claim
-    def __init__(self, kind: _Optional[_Union[ExactlyOnce.Kind, str]] = ..., required: bool = ..., retention: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., unrecorded: _Optional[_Iterable[str]] = ..., rerun_on_unknown: bool = ..., max_response_bytes: _Optional[int] = ..., key_field: _Optional[str] = ..., buffer_bytes: _Optional[int] = ..., claim: _Optional[_Union[ExactlyOnce.Claim, str]] = ...) -> None: ...
+    def __init__(self, kind: _Optional[_Union[ExactlyOnce.Kind, str]] = ..., required: bool = ..., retention: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., unrecorded: _Optional[_Iterable[str]] = ..., max_response_bytes: _Optional[int] = ..., key_field: _Optional[str] = ..., buffer_bytes: _Optional[int] = ..., claim: _Optional[_Union[ExactlyOnce.Claim, str]] = ...) -> None: ...

@@ -97,7 +97,7 @@ def test_an_option_is_the_methods_policy() -> None:
         required=True,
         retention={"seconds": 90},
         unrecorded=["ABORTED"],
-        rerun_on_unknown=True,
+        kind=options_pb2.ExactlyOnce.IDEMPOTENT,
         max_response_bytes=1000,
         key_field="inner.order_id",
         buffer_bytes=0,
@@ -133,7 +133,6 @@ def test_python_outweighs_the_option_and_the_option_the_default() -> None:
     ("options", "words"),
     [
         ({"streams": (True, True), "required": True}, "bidirectional"),
-        ({"kind": options_pb2.ExactlyOnce.PLAIN, "rerun_on_unknown": True}, "rerun_on_unknown"),
         ({"unrecorded": ["ABORTTED"]}, "ABORTTED"),
         ({"unrecorded": ["OK"]}, "OK cannot"),
         ({"key_field": "oder_id"}, "no field oder_id"),
