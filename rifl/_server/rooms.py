@@ -179,22 +179,23 @@ class CallPlace:
         self._remaining_s = remaining_s
         self._when_left = when_left
         self._since = 0.0
+        self._until = math.inf
         self._waiter: PlaceWaiter | None = None
         self._left = False
 
     def enter(self) -> Later | None:
         """Take a place, or wait for one; raises ``Overloaded``, also if the caller leaves."""
         own, now = self._room, self._room.clock()
+        remaining_s = self._remaining_s()
+        until = math.inf if remaining_s is None else now + remaining_s
+        # Since it arrived, if its header says so: a moment ago.
+        self._until = max(until, now + self._call.try_ms / 1000)
         with own.lock:
             if own.room.take():
                 self.held, self._since = True, now
                 return None
-            remaining_s = self._remaining_s()
-            until = math.inf if remaining_s is None else now + remaining_s
             waiting = _Waiting(self, remaining_s)
-            # Since it arrived, if its header says so: a moment ago.
-            wanted_until = max(until, now + self._call.try_ms / 1000)
-            waiter = waiting.waiter = PlaceWaiter(now, until, wanted_until, waiting.succeed)
+            waiter = waiting.waiter = PlaceWaiter(now, until, self._until, waiting.succeed)
             refused = own.room.line_up(waiter)
         if refused is waiter:
             raise self._refusal(waiter)
@@ -227,7 +228,8 @@ class CallPlace:
         self.held = False
         own, now = self._room, self._room.clock()
         with own.lock:
-            told = own.room.leave(now, now - self._since if ran else None)
+            ran_s = now - self._since if ran else None
+            told = own.room.leave(now, ran_s, self._until - now)
         for waiter in told:
             waiter.wake()
 

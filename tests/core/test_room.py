@@ -6,6 +6,7 @@ import heapq
 import itertools
 import math
 from collections import Counter, deque
+from collections.abc import Iterable
 from random import Random
 
 import pytest
@@ -47,7 +48,14 @@ def test_a_place_is_given_once_and_in_order() -> None:
     assert not room.take()
 
 
-def test_when_the_oldest_is_late_the_newest_is_next() -> None:
+def lasting(room: HandlerRoom, now: float, calls: int = 16) -> None:
+    """Have so many calls come, of which none is placed."""
+    for _ in range(calls):
+        room.line_up(gone := waiter(now))
+        room.forget(gone)
+
+
+def test_when_the_oldest_is_late_and_load_lasts_the_newest_is_next() -> None:
     """It is late after four usual runs, or half of the time that it has."""
     room = HandlerRoom(1, 8)
     known(room, 1.0)
@@ -55,12 +63,16 @@ def test_when_the_oldest_is_late_the_newest_is_next() -> None:
     old, new = waiter(0), waiter(3)
     room.line_up(old)
     room.line_up(new)
+    lasting(room, 3)
     assert room.leave(4) == [old]
     newer = waiter(4)
     room.line_up(newer)
+    lasting(room, 6)
     assert room.leave(7.1) == [newer]
     room.line_up(hurried := waiter(8, until=18))
+    lasting(room, 8)
     assert room.leave(8) == [hurried]
+    assert room.leave(8) == [new]
 
 
 def test_half_of_its_time_makes_the_oldest_late() -> None:
@@ -70,7 +82,20 @@ def test_half_of_its_time_makes_the_oldest_late() -> None:
     old, new = waiter(0, until=10), waiter(5, until=20)
     room.line_up(old)
     room.line_up(new)
+    lasting(room, 5)
     assert room.leave(5.1) == [new]
+
+
+def test_a_late_oldest_is_next_while_as_many_are_placed_as_come() -> None:
+    """All of them can be answered in time, and the last ones have the most of it."""
+    room = HandlerRoom(1, 100)
+    room.take()
+    waiting = [waiter(0, until=10 + each) for each in range(10)]
+    for each in waiting:
+        room.line_up(each)
+    for at, each in enumerate(waiting):
+        assert room.leave(5.1 + at / 10) == [each]
+        room.line_up(waiter(5.1 + at / 10, until=30))
 
 
 def test_what_expired_or_left_is_not_placed() -> None:
@@ -89,7 +114,7 @@ def test_what_expired_or_left_is_not_placed() -> None:
 
 
 def test_beyond_its_bound_a_call_is_refused() -> None:
-    """The one that came last; if the oldest is late, that one."""
+    """The one that came last; if the newest is next, the oldest."""
     room = HandlerRoom(1, 1)
     room.take()
     old, new = waiter(0), waiter(0)
@@ -97,6 +122,7 @@ def test_beyond_its_bound_a_call_is_refused() -> None:
     assert room.line_up(new) is new
     assert new.refused
     known(room, 1.0)
+    lasting(room, 4.1, calls=15)
     newer = waiter(4.1)
     assert room.line_up(newer) is old
     assert old.refused
@@ -180,37 +206,84 @@ def test_a_pool_that_has_too_many_calls_runs_those_that_are_answered_in_time() -
     assert in_time > 0.9 * 2000
 
 
-@pytest.mark.parametrize("load", [0.8, 1.6, 4.0])
-def test_doubled_load_keeps_goodput(load: float) -> None:
-    """8 places, runs of 40 ms, deadlines of 1 s: answers in time, in virtual time."""
-    places, run_s, deadline_s, seconds = 8, 0.04, 1.0, 10.0
-    capacity = places / run_s
-    room = HandlerRoom(places, 32 * places)
+PLACES, RUN_S, DEADLINE_S = 8, 0.04, 1.0
+
+
+def answered(arrivals: Iterable[tuple[float, float]]) -> Counter[bool]:
+    """Return how many calls were answered in time, and too late: of when each came and began."""
+    room = HandlerRoom(PLACES, 32 * PLACES)
     events: list[tuple[float, int, str, PlaceWaiter]] = []
     order = itertools.count()
-    for number in range(int(seconds * load * capacity)):
-        at = number / (load * capacity)
-        heapq.heappush(events, (at, next(order), "arrives", waiter(at, at + deadline_s)))
+    for at, began in arrivals:
+        heapq.heappush(events, (at, next(order), "arrives", waiter(at, began + DEADLINE_S)))
     in_time: Counter[bool] = Counter()
 
     def begin(now: float, each: PlaceWaiter) -> None:
-        heapq.heappush(events, (now + run_s, next(order), "ends", each))
+        heapq.heappush(events, (now + RUN_S, next(order), "ends", each))
 
     while events:
         now, _, what, each = heapq.heappop(events)
         if what == "ends":
             in_time[now <= each.until] += 1
-            for told in room.leave(now, run_s):
+            for told in room.leave(now, RUN_S, each.until - now):
                 if told.placed:
                     begin(now, told)
         elif room.take():
             begin(now, each)
         else:
             room.line_up(each)
+    assert len(room) == 0
+    return in_time
+
+
+@pytest.mark.parametrize("load", [0.8, 1.6, 4.0])
+def test_doubled_load_keeps_goodput(load: float) -> None:
+    """8 places, runs of 40 ms, deadlines of 1 s: answers in time, in virtual time."""
+    seconds, capacity = 10.0, PLACES / RUN_S
+    times = [number / (load * capacity) for number in range(int(seconds * load * capacity))]
+    in_time = answered(zip(times, times, strict=True))
     offered = seconds * min(load, 1.0) * capacity
     assert in_time[True] >= 0.95 * offered
     assert in_time[False] <= 0.05 * offered
-    assert len(room) == 0
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("load", [0.8, 0.9])
+def test_after_a_standstill_what_waits_is_answered(load: float, seed: int) -> None:
+    """No call comes for 5 s, then all that began meanwhile at once, and those after them."""
+    dice, began = Random(seed), 0.0
+    arrivals = []
+    while began < 15.0:
+        began += dice.expovariate(load * PLACES / RUN_S)
+        stood_still = 3.0 <= began < 8.0
+        # A server takes 1 ms for each.
+        at = 8.0 + (began - 7.0) * load * PLACES / RUN_S / 1000 if stood_still else began
+        if at < began + DEADLINE_S:
+            arrivals.append((at, began))
+    in_time = answered(arrivals)
+    assert in_time[True] >= 0.96 * len(arrivals)
+
+
+def test_what_came_while_all_places_were_stuck_says_nothing_of_the_load() -> None:
+    """Calls come all along; once runs end, the oldest is next until none waits for long."""
+    room = HandlerRoom(PLACES, 32 * PLACES)
+    known(room, RUN_S)
+    while room.take():
+        pass
+    every_s, waiting = RUN_S / PLACES / 0.8, deque[PlaceWaiter]()
+    placed: list[PlaceWaiter] = []
+    ends = 5.0
+    for number in range(int(12.0 / every_s)):
+        now = number * every_s
+        while ends < now:
+            placed += [each for each in room.leave(ends, RUN_S) if each.placed]
+            ends += RUN_S / PLACES
+        while waiting and waiting[0].until <= now:
+            room.forget(waiting.popleft())
+        waiting.append(waiter(now, now + DEADLINE_S))
+        room.line_up(waiting[-1])
+    living = int((12.0 - 5.0 + DEADLINE_S) / every_s)
+    assert len(placed) + len(room) >= 0.96 * living
 
 
 class Stand:

@@ -30,6 +30,8 @@ _QUICK = 0.1
 # the time that it had.
 _USUAL_RUNS = 4
 _USUAL_SHARE = 0.5
+# Load lasts if so many more calls came than were placed, for each place.
+_BEHIND = 16
 # Of the calls that have too little time one in so many runs: the estimate is tested.
 _SPARED = 16
 # A call came too late if less of its own run's time was left, as answers are on their way, too.
@@ -115,15 +117,21 @@ class HandlerRoom:
     1. At most ``places`` runs hold one, and a call waits only while all are held.
     2. A waiter is placed or refused once, or leaves.
 
-    The call that has waited longest is next; if it has waited longer than usual, the newest is:
-    that has the most time left, while the oldest would be answered too late, and so would all
-    others after it. Not thread-safe.
+    The call that has waited longest is next, which answers all in time that waited through a
+    standstill. If it has waited longer than usual, and since then too many more calls came than
+    were placed, load lasts. Then the newest is next, until more are placed than come: it has the
+    most time left, while the oldest would be answered just in time, and so would all others after
+    it. Not thread-safe.
     """
 
     def __init__(self, places: int, most_waiting: int) -> None:
         self.times = RunTimes()
         self._free = places
         self._most = most_waiting
+        # How many more calls came than were placed, since the oldest waits longer than usual; no
+        # more are counted than tell that load lasts: of a standstill they could be any number.
+        self._behind = 0
+        self._lasts = _BEHIND * places
         # The oldest first.
         self._waiting: OrderedDict[PlaceWaiter, None] = OrderedDict()
 
@@ -141,25 +149,31 @@ class HandlerRoom:
     def line_up(self, waiter: PlaceWaiter) -> PlaceWaiter | None:
         """Have a call wait, as no place is free; returns the one that is refused for it, if any."""
         waiting, now = self._waiting, waiter.since
+        self._behind = min(self._behind + 1, self._lasts)
         if self.times.refuses(waiter.wanted_until - now):
             waiter.refused = "its time left is below that of quick runs"
             return waiter
         refused = None
         if len(waiting) >= self._most:
-            refused = next(iter(waiting)) if waiting and self._is_late(now) else waiter
+            refused = next(iter(waiting)) if waiting and self._newest_first(now) else waiter
             refused.refused = "too many calls wait for a place"
             waiting.pop(refused, None)
         if refused is not waiter:
             waiting[waiter] = None
         return refused
 
-    def leave(self, now: float, ran_s: float | None = None) -> list[PlaceWaiter]:
-        """Give a place back after a run, if there was one; returns who is placed, or refused."""
+    def leave(
+        self, now: float, ran_s: float | None = None, left_s: float = math.inf
+    ) -> list[PlaceWaiter]:
+        """Give a place back after a run, if there was one; returns who is placed, or refused.
+
+        ``left_s``: what was left of its call's time.
+        """
         if ran_s is not None:
-            self.times.note(ran_s)
+            self.times.note(ran_s, left_s)
         told: list[PlaceWaiter] = []
         while self._waiting:
-            waiter, _ = self._waiting.popitem(last=self._is_late(now))
+            waiter, _ = self._waiting.popitem(last=self._newest_first(now))
             told.append(waiter)
             if waiter.until <= now:
                 waiter.refused = "its caller's deadline passed while it waited for a place"
@@ -167,6 +181,7 @@ class HandlerRoom:
                 waiter.refused = "its time left is below that of quick runs"
             else:
                 waiter.placed = True
+                self._behind -= 1
                 return told
         self._free += 1
         return told
@@ -175,11 +190,13 @@ class HandlerRoom:
         """Wait no longer; False if the waiter was placed, or refused, before."""
         return self._waiting.pop(waiter, self) is None
 
-    def _is_late(self, now: float) -> bool:
+    def _newest_first(self, now: float) -> bool:
         oldest = next(iter(self._waiting))
         usual = self.times.usual * _USUAL_RUNS or math.inf
         given = (oldest.until - oldest.since) * _USUAL_SHARE
-        return now - oldest.since > min(usual, given)
+        if now - oldest.since <= min(usual, given):
+            self._behind = 0
+        return self._behind >= self._lasts
 
 
 class HandlerPlace(Protocol):
