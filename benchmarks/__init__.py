@@ -10,18 +10,15 @@ What ``python -m benchmarks`` measures, in pairs:
 
 Commands of their own:
 
-- ``groups``: what replication costs, by ``served`` servers of the ``keyed`` service; ``ways``,
-  ``waits``: of recorded calls; ``recovery``: until a replica leads again; ``slow_log``: over a
-  disk that is slow.
-- ``ceiling``: what a compiled module could gain, by ``constant`` rules;
-  ``switches``: how often threads sleep and are woken.
-- ``batches``, ``steps``: a batch's row; a call's steps in the shared stores, of which
-  ``postgres_dialect`` has one stand over PostgreSQL that is for any SQL database.
+- ``groups``: what replication costs, by ``served`` servers of the ``keyed`` service; ``ways``: of
+  recorded calls; ``recovery``: until a replica leads again; ``slow_log``: over a disk that is slow.
+- ``steps``: a call's steps in the shared stores, of which ``postgres_dialect`` has one stand over
+  PostgreSQL that is for any SQL database.
 - ``scale``: one server that holds much; ``simulated``: a million clients, in virtual time;
   ``store_cpu``: a call at its store or group, a message at its log; ``overload``: what is left
   when something goes wrong; ``spark``: rows from Spark; ``log``: the shared log's engines;
-  ``group_logs``: those of groups; ``deliver``: a player and its targets; ``consume``: consumers;
-  ``nexmark``: queries of Spark over the log.
+  ``deliver``: a player and its targets; ``consume``: consumers; ``nexmark``: queries of Spark over
+  the log.
 - ``delay``: a path that is slower.
 - ``house``: figures of the tree itself, and its picture.
 """

@@ -25,8 +25,7 @@ class Side(NamedTuple):
     declared to rifl, or what guards it in rifl's place (``benchmarks.behaviors``).
     ``client``: "rifl"; "plain" grpcio; grpcio with a "header" as long as rifl's, with an
     idempotency key for each call ("keyed"), or with gRPC's own "retry" policy. Also a
-    "replay" of one call again and again, a "crowd" of a thousand clients in turn, or a
-    "constant" one, whose calls no rule decides (``benchmarks.constant``).
+    "replay" of one call again and again, or a "crowd" of a thousand clients in turn.
     ``idle``: how many clients the server holds besides.
     """
 

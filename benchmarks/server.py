@@ -14,7 +14,6 @@ import grpc.aio
 
 import rifl
 from benchmarks.behaviors import behavior_of
-from benchmarks.constant import constant_server
 from benchmarks.scale.filling import Filler
 from rifl.v1 import rifl_pb2
 
@@ -41,10 +40,7 @@ def _deduplicator(options: argparse.Namespace) -> rifl.Deduplicator | None:
         unclaimed = rifl.MethodPolicy(kind=rifl.Kind.IDEMPOTENT, claim="never")
         return rifl.Deduplicator(options.store, methods={METHOD: unclaimed})
     if not options.idle:
-        dedup = rifl.Deduplicator(options.store, default=kind)
-        if options.constant:
-            constant_server(dedup._engine)
-        return dedup
+        return rifl.Deduplicator(options.store, default=kind)
     # Idle clients do not renew their leases here, and these must not end meanwhile.
     dedup = rifl.Deduplicator(options.store, default=kind, term_s=3600.0)
     Filler(dedup).idle_clients(options.idle)
@@ -95,7 +91,6 @@ def main() -> None:
     parser.add_argument("--kind", default="plain", help="how the method is declared, or guarded")
     parser.add_argument("--own", default="", help="the URL of the handler's own database")
     parser.add_argument("--idle", type=int, default=0, help="so many idle clients it holds")
-    parser.add_argument("--constant", action="store_true", help="rules: see benchmarks.constant")
     options = parser.parse_args()
     if options.flavor == "aio":
         asyncio.run(_serve_aio(options))

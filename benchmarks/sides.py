@@ -23,7 +23,6 @@ import rifl.aio
 from benchmarks.behaviors import OTHERS
 from benchmarks.callers import Load, run_aio, run_sync
 from benchmarks.cases import Side
-from benchmarks.constant import constant_client
 from benchmarks.databases import Databases
 from benchmarks.server import METHOD
 from lease_server.v1 import lease_server_pb2 as lease_pb
@@ -34,8 +33,6 @@ __all__ = ["Run", "cpu_s", "running", "server_process"]
 
 _HEADER_BYTES = 60  # of a usual CallHeader with its token
 _CROWD = 1000
-# How long a client calls before it repeats the same call: more than once or twice.
-_CONSTANT_AFTER_S = 0.3
 _GRANT = "/lease_server.v1.LeaseServer/Grant"
 _RETRY_POLICY = {
     "methodConfig": [
@@ -62,10 +59,7 @@ def running(side: Side, flavor: str, databases: Databases) -> Iterator[Run]:
         store = "none"
     arguments = ["--flavor", flavor, "--store", store, "--kind", side.kind, "--own", own]
     arguments += ["--idle", str(side.idle)]
-    constant = side.client == "constant"
-    if constant:
-        arguments.append("--constant")
-    ours = side.client in ("rifl", "constant")
+    ours = side.client == "rifl"
     with server_process("benchmarks.server", *arguments) as (port, pid):
         address = f"127.0.0.1:{port}"
         given = _metadata(side, address)
@@ -83,9 +77,6 @@ def running(side: Side, flavor: str, databases: Databases) -> Iterator[Run]:
             )
             with channel:
                 call = _call(channel, given)
-                if constant:
-                    run_sync(call, 1, _CONSTANT_AFTER_S)
-                    constant_client(channel._client)
                 yield lambda callers, seconds: charged(
                     lambda: run_sync(call, callers, seconds), seconds
                 )
@@ -99,9 +90,6 @@ def running(side: Side, flavor: str, databases: Databases) -> Iterator[Run]:
 
             channel = runner.run(connect())
             call = _call(channel, given)
-            if constant:
-                runner.run(run_aio(call, 1, _CONSTANT_AFTER_S))
-                constant_client(channel._client)
             try:
                 yield lambda callers, seconds: charged(
                     lambda: runner.run(run_aio(call, callers, seconds)), seconds
