@@ -94,9 +94,6 @@ class Authority(Protocol):
         For callers that remember what they checked. No lock, no HMAC.
         """
 
-    def fresh_token(self, client_id: int, token: bytes, peer: bytes = b"") -> bytes:
-        """What replaces a genuine token since the secret was rotated, or b""."""
-
     def renew(self, client_id: int, now: float | None = None) -> bool:
         """Extend a lease by a term, or restart a session's retention; True if alive.
 

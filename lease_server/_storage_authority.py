@@ -244,10 +244,6 @@ class StorageAuthority(abc.ABC, Generic[_Storage]):
         """Whether a token that was genuine once names a secret that is still valid."""
         return self._signer.may_be_valid(token)
 
-    def fresh_token(self, client_id: int, token: bytes, peer: bytes = b"") -> bytes:
-        """What replaces a genuine token since the secret was rotated, or b""."""
-        return self._signer.fresh_token(client_id, token, peer)
-
     def end_session(self, name: str) -> list[int]:
         """Close all open sessions of a name; see ``Authority``."""
         return [

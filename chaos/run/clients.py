@@ -28,8 +28,8 @@ class Client(Process):
     """One client; each start is a new life of it, which goes on in the same file."""
 
     module = "chaos.run.caller"
-    # What counts as asked, and as answered, in a line of its file.
-    _ASKED, _ANSWERED = b'"event": "start"', b'"code": "OK"'
+    # What counts as answered, in a line of its file.
+    _ANSWERED = b'"code": "OK"'
 
     def __init__(
         self, number: int, directory: Path, given: dict[str, Any], stem: str = "client"
@@ -41,7 +41,6 @@ class Client(Process):
         self._lives = 0
         # Calls that were answered, well.
         self.answered = 0
-        self.asked = 0
         super().__init__(f"{stem}-{number}", [], directory)
 
     def start(self) -> None:
@@ -59,7 +58,6 @@ class Client(Process):
                 if not line.endswith(b"\n"):
                     break
                 self._read += len(line)
-                self.asked += self._ASKED in line
                 self.answered += self._ANSWERED in line
 
 
@@ -104,11 +102,6 @@ class Clients:
     def answered(self) -> int:
         """Calls answered well so far."""
         return sum(client.answered for client in self.all)
-
-    @property
-    def asked(self) -> int:
-        """Calls begun so far."""
-        return sum(client.asked for client in self.all)
 
     def start(self) -> None:
         """Start them all."""

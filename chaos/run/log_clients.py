@@ -27,7 +27,7 @@ class _Publisher(Client):
 
 class _Follower(Client):
     module = "chaos.run.follower"
-    _ASKED = _ANSWERED = b'"event": "read"'
+    _ANSWERED = b'"event": "read"'
 
 
 class LogClients(Clients):

@@ -187,11 +187,6 @@ class Leader:
         """How many entries have a place, and are not in the log."""
         return self.placed - self.synced
 
-    @property
-    def changing(self) -> bool:
-        """Whether a change of the configuration is in progress."""
-        return self._changing
-
     def place(
         self, what: Any, size: int, now: float, keys: frozenset[int], wish: SpeedWish
     ) -> tuple[int, Speed]:

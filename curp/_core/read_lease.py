@@ -89,10 +89,6 @@ class ReadLease:
         """Whether a read whose state was read before ``now`` may be answered."""
         return now < self._until
 
-    def left_s(self, now: float) -> float:
-        """How long it is valid from now on; 0.0 if it is not."""
-        return max(0.0, self._until - now)
-
 
 class Renew(NamedTuple):
     """Ask the engine to renew the leadership's lease so long, under the number in force."""

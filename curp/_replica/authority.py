@@ -82,10 +82,6 @@ class GroupAuthority:
         """See ``Authority``."""
         return self.current.still_signed(token)
 
-    def fresh_token(self, client_id: int, token: bytes, peer: bytes = b"") -> bytes:
-        """See ``Authority``."""
-        return self.current.fresh_token(client_id, token, peer)
-
     def renew(self, client_id: int, now: float | None = None) -> bool:
         """See ``Authority``."""
         return self.current.renew(client_id, now)

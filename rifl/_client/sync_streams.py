@@ -123,11 +123,6 @@ class StreamCall(CallFuture):
         self._reading = False
         self._responses = ReceivedResponses()
 
-    @property
-    def received(self) -> int:
-        """How many messages there were so far."""
-        return self._responses.count
-
     # The exchange's shell.
 
     def launch(

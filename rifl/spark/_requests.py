@@ -43,11 +43,6 @@ class RequestPlan:
         self._names = tuple(each.field for each in columns)
         self._oneofs = tuple(oneofs)
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns that fill fields."""
-        return tuple(each.column for each in self._columns)
-
     def requests(self, batch: pyarrow.RecordBatch) -> list[bytes | RowError]:
         """Return each row's serialised request, deterministic, or why there is none."""
         if not self._columns:

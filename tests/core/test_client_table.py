@@ -105,7 +105,7 @@ class TestKnownCalls:
         its record (DESIGN §4, steps 2 and 5)."""
         attempt = claim(table, call)
         assert table.decide(call, POLICY, NOW) == Decision(Verdict.IN_PROGRESS, attempt)
-        assert table.ids() == [call.rpc_id]
+        assert table.running() == [attempt]
         table.settle(attempt, RECORD, keep=True)
         assert table.decide(call, POLICY, NOW) == Decision(Verdict.COMPLETED, None, RECORD)
         assert (attempt.ended, table.running()) == (True, [])
@@ -370,7 +370,7 @@ class TestNewCalls:
         for client_id in (CLIENT, 9):
             for seq in (1, 2, 3):
                 claim(table, sequenced(seq, client_id=client_id))
-        assert len(set(table.ids())) == 6
+        assert len({attempt.call.rpc_id for attempt in table.running()}) == 6
 
     def test_every_arrival_of_a_live_client_renews(
         self, table: ClientTable, leases: FakeLeases
@@ -473,7 +473,7 @@ def test_a_recovered_client_has_its_state() -> None:
     refused(table, sequenced(4, fingerprint=b"g"), PayloadMismatch)
     assert table.decide(sequenced(6), POLICY, NOW).verdict is Verdict.STALE
     assert table.decide(sequenced(7), POLICY, NOW).verdict is Verdict.NEW
-    assert table.ids() == [RpcId(CLIENT, seq=7)]
+    assert [attempt.call.rpc_id for attempt in table.running()] == [RpcId(CLIENT, seq=7)]
 
 
 def test_a_namespace_remembers_what_ran_and_is_new_again(table: ClientTable) -> None:

@@ -247,7 +247,7 @@ def test_columns_without_a_field_are_found_when_planning() -> None:
     with pytest.raises(PlanError, match="'shard'"):
         plan_request(schema, THING, ignored=["String"])
     plan = plan_request(schema, THING, ignored=["String"], key_only=["shard"])
-    assert plan.columns == ()
+    assert plan._columns == ()
     with pytest.raises(PlanError, match="'nope'"):
         plan_request(schema, THING, ignored=["nope"])
     nested = pyarrow.schema([("inner", pyarrow.struct([("y", pyarrow.int32())]))])

@@ -29,7 +29,7 @@ from rifl.core._shared.errors import (
     SessionClosed,
     StoreMismatch,
 )
-from rifl.core._shared.identity import DEFAULT_WINDOW, RpcId
+from rifl.core._shared.identity import DEFAULT_WINDOW
 from rifl.core._shared.invariant import InvariantViolated
 from rifl.core._shared.record import CompletionRecord
 
@@ -121,10 +121,6 @@ class Retention:
                 del self._until[client_id, key]
                 taken.append((client_id, key))
         return taken
-
-    def __len__(self) -> int:
-        """How many keys are kept for a time."""
-        return len(self._until)
 
 
 _STALE = Decision(Verdict.STALE)
@@ -437,11 +433,6 @@ class ClientTable:
         """
         return self._retention.due(now, limit)
 
-    @property
-    def retained(self) -> int:
-        """How many keyed calls are kept for a time."""
-        return len(self._retention)
-
     def lived(self, now: float) -> float:
         """Return how long was lived through ``now``, by which retention counts."""
         return self._retention.lived.at(now)
@@ -494,10 +485,6 @@ class ClientTable:
         """Return the attempts that are not settled."""
         # Of copies, each made at once: calls go on meanwhile.
         return [attempt for entry in self.active() for attempt in list(entry.running.values())]
-
-    def ids(self) -> list[RpcId]:
-        """Return the identities of the calls that run."""
-        return [attempt.call.rpc_id for attempt in self.running()]
 
     def _is_kept(self, client_id: int, identity: int | bytes) -> bool:
         """Whether the call's record is here."""

@@ -17,7 +17,6 @@ def test_it_counts_from_when_the_renewal_was_sent_less_a_margin() -> None:
     lease.renewed(10.0)
     assert lease.valid(11.4)
     assert not lease.valid(11.5)
-    assert lease.left_s(11.0) == 0.5
 
 
 def test_a_late_reply_to_an_older_renewal_shortens_nothing() -> None:
