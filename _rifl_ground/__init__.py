@@ -21,7 +21,7 @@ It is private, and imports none of them.
 - ``parsing``: protobuf's messages, counted before they are parsed.
 - ``seldom``: warnings that a peer could cause without end.
 - ``system``: what each operating system has its own means for.
-- ``texts``: what others said, as people are shown it.
+- ``texts``: what others said, and tables, as people are shown them.
 - ``pings``: options of gRPC servers: clients may ping, and have so many connections.
 - ``portions``: what one caller may take of what callers share.
 - ``tls``: of commands that listen, and certificates that are read again.

@@ -1,8 +1,9 @@
-"""Texts of others, as people are shown them."""
+"""Texts of others, and tables of them, as people are shown them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 _Tuple = TypeVar("_Tuple", bound=tuple[Any, ...])
@@ -28,6 +29,47 @@ def one_line(text: str, most: int = MOST_SHOWN) -> str:
     # Enough for all that is shown: a text of megabytes is not looked through.
     line = printable(" ".join(text[: 2 * most].split()))
     return line if len(line) <= most and len(text) <= 2 * most else line[: most - 1] + "…"
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table; columns whose name ends with ``#`` are numbers, to the right.
+
+    By rich on a terminal where that is installed, else plain columns, for ``grep`` and ``awk``.
+    What comes from stores and logs is printed with control characters made visible. Columns
+    without names have no heading.
+    """
+    shown = [[printable(cell) for cell in row] for row in rows]
+    if sys.stdout.isatty():
+        try:
+            _print_rich(title, columns, shown)
+        except ImportError:
+            pass
+        else:
+            return
+    names = [column.rstrip("#") for column in columns]
+    widths = [max(map(len, cells)) for cells in zip(names, *shown, strict=True)]
+    lines = ["", f"{title}:"] if title else []
+    for row in (names, *shown) if any(names) else shown:
+        cells = [
+            cell.rjust(width) if column.endswith("#") else cell.ljust(width)
+            for cell, width, column in zip(row, widths, columns, strict=True)
+        ]
+        lines.append("  ".join(cells).rstrip())
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _print_rich(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, title_justify="left", show_header=any(columns), header_style="bold")
+    for column in columns:
+        table.add_column(column.rstrip("#"), justify="right" if column.endswith("#") else "left")
+    for row in rows:
+        # As text: a stored name is no markup.
+        table.add_row(*(Text(cell) for cell in row))
+    Console().print(table)
 
 
 def hides(*names: str) -> Callable[[type[_Tuple]], type[_Tuple]]:

@@ -1,7 +1,7 @@
 """The ``rifl`` command: what stores hold, what to do about a stuck call, and leases alone.
 
 - ``command``: arguments and errors; ``unknown``, ``export``, ``report``: what it does.
-- ``identity``, ``tables``: what it reads and prints.
+- ``identity``: what it reads of a call.
 - ``lease_service``: the lease service alone.
 """
 

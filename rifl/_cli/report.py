@@ -8,8 +8,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from _rifl_ground.texts import print_table
 from rifl._cli.identity import shown
-from rifl._cli.tables import print_table
 from rifl._grpc.codes import code_name
 from rifl._stores.inspection import CallRow, ClientRow, Summary
 from rifl.core._shared.record import CompletionRecord

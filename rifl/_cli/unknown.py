@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from _rifl_ground.exits import CommandRefused, ExitCode
+from _rifl_ground.texts import print_table
 from rifl._cli.identity import candidates, shown
 from rifl._cli.report import Report
-from rifl._cli.tables import print_table
 from rifl._stores.errors import StoreLocked
 from rifl._stores.inspection import Inspection
 from rifl._stores.settling import (

@@ -9,7 +9,7 @@
 - ``serving``: a log over gRPC.
 - ``playing``: a log into gRPC services; ``letters``: the messages that were given up.
 - ``audited``: what commands change, as the audit is told.
-- ``shown``: prints messages, tables and progress; ``given``: reads times and durations.
+- ``shown``: prints messages and progress; ``given``: reads times and durations.
 """
 
 from _rifl_ground.exits import ExitCode

@@ -11,6 +11,7 @@ from pathlib import Path
 from _rifl_ground.exits import CommandRefused, ExitCode, told_exit_codes
 from _rifl_ground.options import AllowPlaintext, add_url
 from _rifl_ground.signals import until_signal
+from _rifl_ground.texts import print_table
 from _rifl_ground.version import PrintVersion
 from sharedlog._cli import (
     attending,
@@ -24,7 +25,7 @@ from sharedlog._cli import (
 )
 from sharedlog._cli.given import after, count, duration, header, position, schedule, seals, some
 from sharedlog._cli.operating import really
-from sharedlog._cli.shown import print_json, print_table, print_value
+from sharedlog._cli.shown import print_json, print_value
 from sharedlog._core.errors import LogError
 from sharedlog._engines.opening import defragment as defragment_rule
 from sharedlog._log.restoring import accept_loss as accept

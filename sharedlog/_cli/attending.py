@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from _rifl_ground.exits import CommandRefused, ExitCode
-from sharedlog._cli.shown import print_json, print_table, print_value
+from _rifl_ground.texts import print_table
+from sharedlog._cli.shown import print_json, print_value
 from sharedlog._core.catalog import hold_retention_us
 from sharedlog._core.consumer.members import PAUSED, Seen, all_consumers, look, resume
 from sharedlog._core.consumer.names import CHANGES, hold_name, shard_fence

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from _rifl_ground.exits import CommandRefused, ExitCode
+from _rifl_ground.texts import print_table
 from sharedlog._cli.operating import really
-from sharedlog._cli.shown import message_object, print_json, print_table, print_value, told_time
+from sharedlog._cli.shown import message_object, print_json, print_value, told_time
 from sharedlog._core.dead_letters import DeadLetter, read
 from sharedlog._core.envelope import About
 from sharedlog._core.message import Message

@@ -12,7 +12,8 @@ from typing import Any
 from _rifl_ground.exits import CommandRefused, ExitCode
 from _rifl_ground.findings import tell
 from _rifl_ground.signals import until_signal
-from sharedlog._cli.shown import print_json, print_table, print_value, progress, told_time
+from _rifl_ground.texts import print_table
+from sharedlog._cli.shown import print_json, print_value, progress, told_time
 from sharedlog._core.errors import CorruptLog, LogError, UnknownProducer
 from sharedlog._core.holds import Hold
 from sharedlog._core.named import all_names

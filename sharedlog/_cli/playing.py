@@ -18,10 +18,10 @@ from _rifl_ground.exits import CommandRefused, ExitCode
 from _rifl_ground.log import get_logger
 from _rifl_ground.options import add_url
 from _rifl_ground.signals import told_at, until_signal
-from _rifl_ground.texts import one_line
+from _rifl_ground.texts import one_line, print_table
 from sharedlog._cli.operating import really
 from sharedlog._cli.serving import observer_of
-from sharedlog._cli.shown import print_json, print_table, told_time
+from sharedlog._cli.shown import print_json, told_time
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.following import Moment, find_starts
 from sharedlog._core.observer import LogObserver

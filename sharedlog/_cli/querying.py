@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from _rifl_ground.exits import CommandRefused, ExitCode
+from _rifl_ground.texts import print_table
 from sharedlog._cli.operating import really
-from sharedlog._cli.shown import print_json, print_table, print_value
+from sharedlog._cli.shown import print_json, print_value
 from sharedlog._core.holds import Hold, all_holds
 from sharedlog._core.names import NameKind, owner_of
 from sharedlog._core.query.closing import abandon, forget

@@ -1,4 +1,4 @@
-"""Messages, tables and progress as the command prints them, for people or as JSON."""
+"""Messages and progress as the command prints them, for people or as JSON."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import base64
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
-from _rifl_ground.texts import printable
+from _rifl_ground.texts import print_table, printable
 from sharedlog._core.message import Message
 from sharedlog._core.reading import State
 
@@ -90,45 +90,6 @@ def print_message(message: Message, *, as_json: bool, colours: bool) -> None:
         parts.append(f"{key}{_text(message.key)}{end}")
     parts.append(_text(message.value))
     sys.stdout.write("  ".join(parts) + "\n")
-
-
-def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table; columns whose name ends with ``#`` are numbers, to the right.
-
-    Plain columns, or by rich on a terminal where that is installed.
-    """
-    shown = [[printable(cell) for cell in row] for row in rows]
-    if sys.stdout.isatty():
-        try:
-            _print_rich(title, columns, shown)
-        except ImportError:
-            pass
-        else:
-            return
-    names = [column.rstrip("#") for column in columns]
-    widths = [max(map(len, cells)) for cells in zip(names, *shown, strict=True)]
-    lines = [f"{title}:"] if title else []
-    for row in (names, *shown) if any(names) else shown:
-        cells = [
-            cell.rjust(width) if column.endswith("#") else cell.ljust(width)
-            for cell, width, column in zip(row, widths, columns, strict=True)
-        ]
-        lines.append("  ".join(cells).rstrip())
-    sys.stdout.write("\n".join(lines) + "\n")
-
-
-def _print_rich(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=title, title_justify="left", show_header=any(columns), header_style="bold")
-    for column in columns:
-        table.add_column(column.rstrip("#"), justify="right" if column.endswith("#") else "left")
-    for row in rows:
-        # As text: a stored name is no markup.
-        table.add_row(*(Text(cell) for cell in row))
-    Console().print(table)
 
 
 @contextmanager
