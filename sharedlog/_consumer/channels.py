@@ -87,8 +87,10 @@ class _Refused(
         raise InvalidRequest(_UNARY)
 
 
-class CallingChannel(grpc.Channel):
-    """A ``grpc.Channel`` of a handler's stubs. Of no use once it returned."""
+class _Calling:
+    """What both channels are to a handler's stubs. Of no use once it returned."""
+
+    _method: type[_Method]
 
     def __init__(self, calls: MessageCalls, target: str) -> None:
         self._calls = calls
@@ -101,8 +103,8 @@ class CallingChannel(grpc.Channel):
         response_deserializer: Callable[[bytes], Any] | None = None,
         _registered_method: bool | None = False,
     ) -> Any:
-        """Return a callable, as ``grpc.Channel`` does."""
-        return _UnaryUnary(
+        """Return a callable, as a channel of gRPC does."""
+        return self._method(
             self._calls, self._target, method, request_serializer, response_deserializer
         )
 
@@ -111,6 +113,12 @@ class CallingChannel(grpc.Channel):
         return _Refused()
 
     stream_unary = stream_stream = unary_stream
+
+
+class CallingChannel(_Calling, grpc.Channel):
+    """A ``grpc.Channel`` of a handler's stubs."""
+
+    _method = _UnaryUnary
 
     def subscribe(self, *_: Any, **__: Any) -> NoReturn:
         """Raise ``InvalidRequest``: the consumer has the channel."""
@@ -160,30 +168,10 @@ class _AioCall:
         return self._answer.cancel()
 
 
-class AioCallingChannel:
+class AioCallingChannel(_Calling):
     """What a ``grpc.aio.Channel`` is to the stubs of an async handler."""
 
-    def __init__(self, calls: MessageCalls, target: str) -> None:
-        self._calls = calls
-        self._target = target
-
-    def unary_unary(
-        self,
-        method: str | bytes,
-        request_serializer: Callable[[Any], bytes] | None = None,
-        response_deserializer: Callable[[bytes], Any] | None = None,
-        _registered_method: bool | None = False,
-    ) -> Any:
-        """Return a callable, as ``grpc.aio.Channel`` does."""
-        return _AioUnaryUnary(
-            self._calls, self._target, method, request_serializer, response_deserializer
-        )
-
-    def unary_stream(self, *_: Any, **__: Any) -> Any:
-        """Return what raises ``InvalidRequest`` when it is called."""
-        return _Refused()
-
-    stream_unary = stream_stream = unary_stream
+    _method = _AioUnaryUnary
 
     async def close(self, grace: float | None = None) -> None:
         """Do nothing: the consumer has the channel."""
