@@ -71,9 +71,9 @@ class Checkup:
         self._refusals = refusals
         self._absent = absent
 
-    def note(self, about: str, found: str, do: str = "") -> None:
+    def note(self, about: str, found: str) -> None:
         """Note what an operator may want to know."""
-        self._add(Grade.NOTE, about, found, do)
+        self._add(Grade.NOTE, about, found, "")
 
     def warning(self, about: str, found: str, do: str) -> None:
         """Note what is weak."""

@@ -203,7 +203,6 @@ def reading(
     path: Path,
     factory: type[sqlite3.Connection] = sqlite3.Connection,
     *,
-    busy_s: float = 5.0,
     alone: bool = False,
     makes_none: bool = False,
 ) -> sqlite3.Connection:
@@ -216,7 +215,6 @@ def reading(
     return sqlite3.connect(
         f"{path.absolute().as_uri()}?mode=ro&cache=private{how}",
         uri=True,
-        timeout=busy_s,
         isolation_level=None,
         factory=factory,
     )

@@ -10,7 +10,6 @@ from curp.log._errors import (
     InvalidRequest,
     LeadershipOver,
     TailMismatch,
-    TrimmedLog,
 )
 from curp.log._values import EngineLimits, MetadataCondition, NewLogEntry
 
@@ -85,16 +84,13 @@ def check_read(after: int, limit: int, max_bytes: int, tag: str | None) -> None:
         _check_name("tag", tag)
 
 
-def check_position(after: int, first: int, tail: int) -> None:
-    """Raise unless the log reaches from ``after`` on, given its first LSN and its tail.
+def check_position(after: int, tail: int) -> None:
+    """Raise ``CorruptLog`` if the log ends before ``after``: it lost what it had.
 
-    A reader got its position from this log. ``TrimmedLog`` if what follows was
-    trimmed; ``CorruptLog`` if the log ends before it: it lost what it had.
+    A reader got its position from this log.
     """
     if after > tail:
         raise CorruptLog(f"the log went back: it ends at {tail}, and {after} was read from it")
-    if after + 1 < first:
-        raise TrimmedLog(f"the entries after {after} were trimmed; the first is {first}", first)
 
 
 def check_snapshot(lsn: int, newest: int | None, tail: int) -> None:

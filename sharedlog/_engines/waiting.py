@@ -43,18 +43,10 @@ class Waiters:
             self._closed = True
             self._heard.notify_all()
 
-    def wait(
-        self,
-        look: Callable[[], int],
-        after: int,
-        timeout_s: float,
-        *,
-        pause_s: Callable[[], float] = lambda: _LOOK_S,
-    ) -> int:
+    def wait(self, look: Callable[[], int], after: int, timeout_s: float) -> int:
         """Return the tail that ``look`` finds once it is above ``after``, or after the time.
 
         If nothing was heard since a look, the end of the time is no reason for another one.
-        ``pause_s``: how long it goes without a look where it hears nothing.
         """
         end = time.monotonic() + timeout_s
         with self._lock:
@@ -71,7 +63,7 @@ class Waiters:
                     return tail
                 with self._lock:
                     if self._count == count and not self._closed:
-                        self._heard.wait(min(pause_s(), left_s))
+                        self._heard.wait(min(_LOOK_S, left_s))
                     heard = self._closed or self._count != count
                 if not heard and time.monotonic() >= end:
                     return tail

@@ -235,7 +235,7 @@ class GroupLog:
         checks.check_read(after, limit, max_bytes, tag)
         rows = self._rows(after, limit, tag)
         if not rows:
-            checks.check_position(after, 0, self._engine.tail())
+            checks.check_position(after, self._engine.tail())
         found: list[LogEntry] = []
         size = 0
         for row in rows:
@@ -257,7 +257,7 @@ class GroupLog:
         Raises ``CorruptLog`` if the log ends before ``after``.
         """
         tail = self._engine.wait(after, timeout_s)
-        checks.check_position(after, 0, tail)
+        checks.check_position(after, tail)
         return tail
 
     def trim(self, through: int, *, configuration: int) -> None:

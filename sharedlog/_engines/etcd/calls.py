@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import grpc
 
@@ -104,9 +104,9 @@ def delete(first: bytes, end: bytes = b"") -> pb.RequestOp:
     return pb.RequestOp(delete_range=pb.DeleteRangeRequest(key=first, range_end=end))
 
 
-def equal(key: bytes, value: bytes, result: Any = pb.Compare.EQUAL) -> pb.Compare:
-    """Require that the key holds that value, or a greater or smaller one."""
-    return pb.Compare(result=result, target=pb.Compare.VALUE, key=key, value=value)
+def equal(key: bytes, value: bytes) -> pb.Compare:
+    """Require that the key holds that value."""
+    return pb.Compare(result=pb.Compare.EQUAL, target=pb.Compare.VALUE, key=key, value=value)
 
 
 def absent(key: bytes, end: bytes = b"") -> pb.Compare:

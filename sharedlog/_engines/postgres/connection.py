@@ -114,16 +114,11 @@ class PostgresConnection:
                 # The server may have restarted since the session was made.
                 return self._rows(statement, arguments)
 
-    def call(self, function: str, types: str, arguments: Sequence[Any]) -> list[Any]:
-        """Call one of our functions that write; its row.
-
-        ``types`` are those of the arguments after incarnation and tail. Raises a ``LogError``.
-        """
-        row: list[Any] = self.call_all(function, [(types, arguments)])[0]
-        return row
-
     def call_all(self, function: str, calls: Sequence[tuple[str, Sequence[Any]]]) -> list[Any]:
-        """Call it several times in one transaction, and one round trip; the rows."""
+        """Call one of our functions that write, in one transaction and round trip; the rows.
+
+        Each call has types and arguments, those after incarnation and tail. Raises a ``LogError``.
+        """
         with self._errors():
             self._follow_history()
             for again in (True, False):

@@ -41,6 +41,8 @@ from sharedlog._engines.terms import ServerTerms, Term
 _LOOK_S = 1.0
 _LOOK_UNHEARD_S = 0.01
 _END_S = 2.0
+# Of what `remove_1` takes after incarnation and tail.
+_REMOVED = "int8 bytea[] int8[]"
 
 
 class Waiting:
@@ -392,7 +394,7 @@ class PostgresEngine:
             tagged = [(tag, lsn) for lsn, tags in doomed for tag in set(tags) if tag]
             last = doomed[-1][0]
             arguments = [last, [tag for tag, _ in tagged], [lsn for _, lsn in tagged]]
-            (steps,) = self._connection.call("remove_1", "int8 bytea[] int8[]", arguments)
+            ((steps,),) = self._connection.call_all("remove_1", [(_REMOVED, arguments)])
             self._connection.saw(steps)
 
     def append_in(self, connection: Any, within: Within) -> None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from curp.log import _checks as checks
 from curp.log._creation import new_log
-from curp.log._errors import LeaseHeld
+from curp.log._errors import LeaseHeld, TrimmedLog
 from curp.log._values import (
     READ_BYTES,
     READ_ENTRIES,
@@ -159,7 +159,10 @@ class ModelEngine:
         log = self._log
         found: list[LogEntry] = []
         size = 0
-        checks.check_position(after, log.trimmed + 1, log.tail)
+        checks.check_position(after, log.tail)
+        if after < log.trimmed:
+            first = log.trimmed + 1
+            raise TrimmedLog(f"the entries after {after} were trimmed; the first is {first}", first)
         for entry, _ in log.kept[after - log.trimmed :]:
             if tag is not None and tag not in entry.tags:
                 continue
