@@ -6,7 +6,6 @@ import itertools
 import shutil
 import tempfile
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 __all__ = ["Databases"]
@@ -30,12 +29,7 @@ class Databases:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for server in (self._redis, self._postgres, self._mariadb, self._etcd):
             if server is not None:
                 server.stop()

@@ -13,7 +13,6 @@ import socket
 import struct
 import threading
 from collections.abc import Coroutine
-from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 __all__ = ["FaultyPath"]
@@ -47,12 +46,7 @@ class FaultyPath:
         self._run(self._listen())
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Reset every connection and stop listening."""
         self._run(self._stop())
         self._loop.call_soon_threadsafe(self._loop.stop)

@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from types import TracebackType
 from typing import Self
 
 __all__ = ["KINDS", "DriverProcess", "environment"]
@@ -126,12 +125,7 @@ class DriverProcess:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _line(self) -> str:

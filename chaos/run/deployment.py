@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Protocol, Self
 
 from chaos.check import History
@@ -42,12 +41,7 @@ class Deployment(Protocol):
         """Start all of it; returns when every process is ready."""
         ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
 
     def find(self, target: str) -> str:
         """Return whom a fault's target means now: ``leader`` and ``standby`` change."""

@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from chaos.run.scenario import Scenario
@@ -40,12 +39,7 @@ class SmallDisk:
             self.mounted = done.returncode == 0
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Unmount it: what was on it is gone."""
         if self.mounted:
             umount = shutil.which("umount") or "umount"

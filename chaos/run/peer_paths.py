@@ -13,7 +13,6 @@ import re
 import threading
 from collections.abc import Coroutine
 from functools import partial
-from types import TracebackType
 from typing import Any, Self
 
 from chaos.etcd_cluster import EtcdCluster
@@ -47,12 +46,7 @@ class PeerPaths:
         self._run(self._listen())
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._run(self._stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

@@ -6,7 +6,6 @@ import contextlib
 import sqlite3
 import sys
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from chaos.check import History
@@ -97,12 +96,7 @@ class Servers:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def find(self, target: str) -> str:

@@ -6,7 +6,6 @@ import contextlib
 import sys
 from datetime import timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import sharedlog
@@ -142,12 +141,7 @@ class SharedLog:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def find(self, target: str) -> str:

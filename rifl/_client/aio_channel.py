@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from types import TracebackType
 from typing import Any, Unpack
 
 import grpc
@@ -273,12 +272,7 @@ class AioChannel(grpc.aio.Channel):
         self._check_process()
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def _check_process(self) -> None:

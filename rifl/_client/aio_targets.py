@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any
 
 import grpc
@@ -121,12 +120,7 @@ class AioTargetsChannel(grpc.aio.Channel):
     async def __aenter__(self) -> AioTargetsChannel:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def _states(self, try_to_connect: bool = False) -> list[grpc.ChannelConnectivity]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
-from types import TracebackType
 from typing import Any, Self
 
 import grpc
@@ -97,12 +96,7 @@ class Instrumentation:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.undo()
 
     def _opening(self, aio: bool, name: str, before: Any) -> Any:

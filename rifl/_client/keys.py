@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextvars
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Any, Self
 
 import grpc
@@ -58,12 +57,7 @@ class key(tuple[str, bytes]):  # noqa: N801 - used like a function
         self.__dict__.setdefault("tokens", []).append(CURRENT_KEY.set(self[1]))
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         CURRENT_KEY.reset(self.__dict__["tokens"].pop())
 
 

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Unpack
 
 import grpc
@@ -396,12 +395,7 @@ class Channel(grpc.Channel):
         self._check_process()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _check_process(self) -> None:

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 from _rifl_ground.forks import refuse_in_children
@@ -241,12 +240,7 @@ class Log:
         """Return itself."""
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Close."""
         await self.close()
 

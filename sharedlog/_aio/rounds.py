@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-
 from _rifl_ground.threads import in_thread
 from sharedlog._log.sweeper import Sweeper as SyncSweeper
 from sharedlog._log.trimming import Trimming as SyncTrimming
@@ -24,12 +22,7 @@ class Trimming:
         """Return itself."""
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Stop."""
         await self.close()
 
@@ -59,11 +52,6 @@ class Sweeper:
         self._inner.__enter__()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """End them."""
         await self.close()

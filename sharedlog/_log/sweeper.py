@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from types import TracebackType
 
 from _rifl_ground.log import get_logger
 from sharedlog._core.arguments import check_time
@@ -82,12 +81,7 @@ class Sweeper:
         self._rounds.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End them."""
         self.close()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from types import TracebackType
 
 from _rifl_ground.log import get_logger
 from sharedlog._core.arguments import check_called, check_time
@@ -112,12 +111,7 @@ class Trimming:
         """Return itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Stop."""
         self.close()
 

@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from _rifl_ground.forks import refuse_in_children
@@ -184,12 +183,7 @@ class Player:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Stop."""
         self.close()
 

@@ -29,7 +29,6 @@ import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, NoReturn, Self
 
 __all__ = ["Forked"]
@@ -114,12 +113,7 @@ class Forked:
         """It runs."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Let its pipes go, and wait for its end."""
         if self.stdin is not None:
             self.stdin.close()
