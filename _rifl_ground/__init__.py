@@ -17,7 +17,7 @@ It is private, and imports none of them.
   ``version``: which release it is.
 - ``files``: made private, and opened through no link.
 - ``plaintext``: which connections secrets stay off.
-- ``options``: of several commands.
+- ``options``: of several commands; ``numbers``: counts that users give.
 - ``parsing``: protobuf's messages, counted before they are parsed.
 - ``seldom``: warnings that a peer could cause without end.
 - ``system``: what each operating system has its own means for.

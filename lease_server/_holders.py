@@ -6,6 +6,7 @@ import enum
 from dataclasses import dataclass
 from hashlib import blake2b
 
+from _rifl_ground.numbers import check_count
 from _rifl_ground.portions import MAX_CLIENTS, portion
 from lease_server._errors import TooManyClients
 
@@ -51,10 +52,8 @@ class LeaseBounds:
     @classmethod
     def of(cls, max_clients: int, max_clients_per_caller: int | None) -> LeaseBounds:
         """Return the bounds by their names, None for a quarter; raises ``ValueError``."""
-        if max_clients < 1:
-            raise ValueError("max_clients must be at least 1")
-        if max_clients_per_caller is not None and max_clients_per_caller < 0:
-            raise ValueError("max_clients_per_caller is not negative")
+        check_count("max_clients", max_clients, 1)
+        check_count("max_clients_per_caller", max_clients_per_caller, 0, optional=True)
         return cls(max_clients, portion(max_clients, max_clients_per_caller))
 
     def room(self, held: int, held_by_one: int) -> Room:

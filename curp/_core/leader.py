@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from _rifl_ground.numbers import check_counts
 from curp.log._values import EngineLimits
 from rifl.core._shared.invariant import invariant
 
@@ -108,11 +109,7 @@ class LeaderBounds:
     append_entries: int = 1024
 
     def __post_init__(self) -> None:
-        least = min(self.batch_entries, self.batch_bytes, self.max_unsynced, self.append_entries)
-        if least < 1:
-            raise ValueError(
-                "batch_entries, batch_bytes, max_unsynced and append_entries are at least 1"
-            )
+        check_counts(self, 1, "batch_entries", "batch_bytes", "max_unsynced", "append_entries")
         if self.batch_delay_s < 0:
             raise ValueError("batch_delay_s must not be negative")
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from _rifl_ground.numbers import check_counts
 from rifl.core._shared.invariant import invariant
 
 # Client id, and seq or key.
@@ -84,9 +85,11 @@ class WitnessLimits:
     max_reported: int = 64
 
     def __post_init__(self) -> None:
-        numbers = (self.slots, self.max_request_bytes, self.stuck_after_rounds, self.max_reported)
-        if min(numbers) < 1 or self.max_bytes < self.max_request_bytes:
-            raise ValueError("limits are at least 1, and max_bytes is at least one request")
+        check_counts(
+            self, 1, "slots", "max_request_bytes", "max_bytes", "stuck_after_rounds", "max_reported"
+        )
+        if self.max_bytes < self.max_request_bytes:
+            raise ValueError("max_bytes is at least one request (max_request_bytes)")
 
 
 class _Held:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import grpc
 
+from _rifl_ground.numbers import check_counts, is_whole
 from curp._core.leader import LeaderBounds
 from curp._core.poison import POISON_DEATHS
 from curp._core.read_lease import ReadLease
@@ -71,8 +72,7 @@ class Tuning:
                 raise ValueError(f"{name} must be positive and finite")
         if not (math.isfinite(self.engine_wait_s) and self.engine_wait_s >= 0):
             raise ValueError("engine_wait_s must be finite, and 0 or more")
-        if self.snapshot_entries < 1 or self.poison_deaths < 1:
-            raise ValueError("snapshot_entries and poison_deaths must be at least 1")
+        check_counts(self, 1, "snapshot_entries", "poison_deaths")
         # These raise for the other settings.
         ReadLease(self.lease_term_s, drift=self.drift)
         self.leader_bounds()
@@ -126,7 +126,7 @@ class ReplicaSettings:
             )
         if len(set(self.witnesses)) != len(self.witnesses):
             raise ValueError("the same witness is given twice")
-        if not 0 <= self.application_version < _VERSIONS:
+        if not (is_whole(self.application_version) and 0 <= self.application_version < _VERSIONS):
             raise ValueError("an application version is a number from 0 to 2^63-1")
 
     @property

@@ -10,6 +10,7 @@ from typing import Any, TypedDict, TypeVar
 
 import grpc
 
+from _rifl_ground.numbers import check_counts
 from lease_server import BadHeader, SessionPolicy
 from lease_server._session_table import SessionTable
 from rifl._client.session_secret import find_session_secrets
@@ -136,6 +137,7 @@ class Settings:
     metadata: Callable[[str], Any] | None = None
 
     def __post_init__(self) -> None:
+        check_counts(self, 0, "max_response_bytes")
         if self.hedge_after_s is not None and self.hedge_after_s <= 0:
             raise ValueError("hedge_after must be positive, or None")
         if self.session_name is not None:

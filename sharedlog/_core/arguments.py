@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, TypeGuard
+from typing import Any
 
+from _rifl_ground.numbers import is_whole
 from sharedlog._core.errors import InvalidRequest
 
 
@@ -14,11 +15,6 @@ def check_whole(value: object, what: str, least: int, most: int) -> None:
     """Raise ``InvalidRequest`` unless this is a whole number (and no truth) in this range."""
     if not is_whole(value) or not least <= value <= most:
         raise InvalidRequest(f"{what}={shown(value)}: it is a whole number, {least} to {most}")
-
-
-def is_whole(value: object) -> TypeGuard[int]:
-    """Whether this is a whole number; True and False are none."""
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def check_time(value: object, what: str, *, positive: bool = False) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sharedlog._core.arguments import is_whole
+from _rifl_ground.numbers import is_whole
 from sharedlog._core.errors import InvalidRequest, LogForked
 
 MAX_LSN = (1 << 63) - 1

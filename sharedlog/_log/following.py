@@ -11,8 +11,9 @@ from typing import TypeVar
 
 from _rifl_ground.forks import refuse_in_children
 from _rifl_ground.log import get_logger
+from _rifl_ground.numbers import is_whole
 from _rifl_ground.owned_lock import LONGEST_S, OwnedLock
-from sharedlog._core.arguments import check_seconds, check_truth, check_whole, is_whole, shown
+from sharedlog._core.arguments import check_seconds, check_truth, check_whole, shown
 from sharedlog._core.catalog import Stream, hold_retention_us
 from sharedlog._core.errors import (
     InvalidRequest,

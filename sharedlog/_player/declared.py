@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
+from _rifl_ground.numbers import is_whole
 from _rifl_ground.plaintext import why_not_sent
 from sharedlog._core.arguments import check_time
 from sharedlog._core.envelope import check_method
@@ -113,7 +114,7 @@ class Target:
         check_time(self.linger, f"target {self.name!r}: linger")
 
     def _check_whole(self, name: str, value: object, least: int) -> None:
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        if not is_whole(value) or value < least:
             raise InvalidRequest(
                 f"target {self.name!r}: {name} = {value!r}: a whole number, {least} or more"
             )

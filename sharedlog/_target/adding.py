@@ -9,6 +9,7 @@ import grpc
 import grpc.aio
 
 from _rifl_ground.log import get_logger
+from _rifl_ground.numbers import check_count
 from rifl._server.local_calls import LocalCalls, PolicyError, UnsupportedStore, subject_of
 from sharedlog._core.errors import InvalidRequest
 from sharedlog._core.sealing import Seals, Transform
@@ -65,8 +66,9 @@ def add_target_to_server(
     for a store without such rows, such as a group's.
     """
     calls = _calls_of(dedup)
-    if concurrency < 1 or queued_bytes < 1 or most_bytes < 1:
-        raise InvalidRequest("concurrency, queued_bytes and most_bytes must be at least 1")
+    check_count("concurrency", concurrency, 1, error=InvalidRequest)
+    check_count("queued_bytes", queued_bytes, 1, error=InvalidRequest)
+    check_count("most_bytes", most_bytes, 1, error=InvalidRequest)
     seals = None if unseal is None else Seals(_cannot_seal, unseal)
     methods = Methods(streams, _kinds(calls), seals)
     for method in {each for some in methods.streams.values() for each in some}:

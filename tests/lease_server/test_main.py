@@ -147,7 +147,10 @@ def test_it_says_what_is_wrong_and_leaves(redis, tmp_path):
     for arguments, message in (
         (("--store", redis.url(), "--deduplicated", "nonsense"), "not a method pattern"),
         (("--store", redis.url(), "--term-s", "0"), "--term-s must be positive"),
-        (("--store", redis.url(), "--max-clients", "0"), "max_clients must be at least 1"),
+        (
+            ("--store", redis.url(), "--max-clients", "0"),
+            "max_clients=0 must be a whole number, 1 or more",
+        ),
         (("--store", redis.url(), "--listen", "256.0.0.1:x"), "rifl lease-server:"),
         (("--store", "memory:"), "that the servers share"),
         (("--store", f"sqlite:///{tmp_path / 'alone.db'}"), "that the servers share"),

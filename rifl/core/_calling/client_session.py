@@ -8,6 +8,7 @@ from collections import OrderedDict, deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from _rifl_ground.numbers import check_count
 from _rifl_ground.refusals import Outcome
 from rifl.core._calling.answer import AttemptAnswer, Judgement, Step, judge
 from rifl.core._calling.client_lease import ClientLease, LeaseGrant
@@ -95,8 +96,10 @@ class ClientSession:
         named: bool = False,
     ) -> None:
         """``named``: its client id is a named session's, which takes calls with a key only."""
-        if window < 1 or unresolved_limit < 0 or unresolved_s < 0:
-            raise ValueError("window >= 1, unresolved_limit >= 0 and unresolved_s >= 0 must hold")
+        check_count("window", window, 1)
+        check_count("unresolved_limit", unresolved_limit, 0)
+        if unresolved_s < 0:
+            raise ValueError("unresolved_for must not be negative")
         self.use(retry or RetryPolicy())
         self.lease: ClientLease | None = None
         # What was held back by the budget, until the shell has told it.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from _rifl_ground.numbers import check_counts
+
 # A header's 32 bits.
 _MOST_MS = (1 << 32) - 1
 _MAX_EXPONENT = 64
@@ -90,8 +92,7 @@ class RetryPolicy:
             raise ValueError("attempt_timeout_s must be positive, or None")
         if self.max_elapsed_s is not None and self.max_elapsed_s < 0:
             raise ValueError("max_elapsed_s must not be negative")
-        if self.max_attempts is not None and self.max_attempts < 1:
-            raise ValueError("max_attempts must be at least 1, or None")
+        check_counts(self, 1, "max_attempts")
         if self.silence_s is not None and self.silence_s <= 0:
             raise ValueError("silence_s must be positive, or None")
         if self.budget_tokens is not None and self.budget_tokens < 1:

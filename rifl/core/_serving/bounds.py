@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from _rifl_ground.numbers import check_counts
 from _rifl_ground.portions import MAX_CLIENTS, portion
 from rifl.core._serving.keyed_tracker import DEFAULT_MAX_KEY_BYTES, DEFAULT_MAX_KEYS
 from rifl.core._shared.call import MAX_RANGES
@@ -65,7 +66,9 @@ class Bounds:
     max_message_s: float = 10.0
 
     def __post_init__(self) -> None:
-        for name in (
+        check_counts(
+            self,
+            1,
             "window",
             "max_keys",
             "max_key_bytes",
@@ -74,15 +77,17 @@ class Bounds:
             "max_clients",
             "max_batch_items",
             "max_batch_bytes",
-        ):
-            if (given := getattr(self, name)) is not None and given < 1:
-                raise ValueError(f"{name} must be at least 1")
-        if min(self.max_answer_bytes_per_caller or 0, self.max_clients_per_caller or 0) < 0:
-            raise ValueError(
-                "max_answer_bytes_per_caller and max_clients_per_caller are not negative"
-            )
-        if min(self.max_waiters or 0, self.max_aio_waiters, self.max_wait_s) < 0:
-            raise ValueError("max_waiters, max_aio_waiters and max_wait_s are not negative")
+        )
+        check_counts(
+            self,
+            0,
+            "max_answer_bytes_per_caller",
+            "max_clients_per_caller",
+            "max_waiters",
+            "max_aio_waiters",
+        )
+        if self.max_wait_s < 0:
+            raise ValueError("max_wait_s must not be negative")
         if self.max_message_s <= 0:
             raise ValueError("max_message_s must be positive")
 
@@ -145,8 +150,7 @@ class KeyBounds:
     retention_s: float | None = DEFAULT_KEY_RETENTION_S
 
     def __post_init__(self) -> None:
-        if self.max_keys < 1 or self.max_bytes < 1:
-            raise ValueError("max_keys and max_bytes must be at least 1")
+        check_counts(self, 1, "max_keys", "max_bytes")
         if self.retention_s is not None and self.retention_s <= 0:
             raise ValueError("retention_s must be positive, or None")
 

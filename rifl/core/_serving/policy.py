@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from _rifl_ground.numbers import check_counts
 from rifl.core._serving.sendable import MAX_METADATA_BYTES
 from rifl.core._shared.codes import CODE_NUMBERS
 
@@ -129,22 +130,22 @@ class MethodPolicy:
             raise PolicyError("only calls of an idempotent method need no claim")
         if 0 in self.unrecorded:
             raise PolicyError("OK cannot mean that nothing happened")
-        if self.max_response_bytes < 1 or self.max_metadata_bytes < 1:
-            raise PolicyError("max_response_bytes and max_metadata_bytes must be at least 1")
+        check_counts(
+            self,
+            1,
+            "max_response_bytes",
+            "max_metadata_bytes",
+            "batch_concurrency",
+            "max_running",
+            error=PolicyError,
+        )
+        check_counts(self, 0, "buffer_bytes", "max_waiting", "max_unheard", error=PolicyError)
         if self.retention_s is not None and self.retention_s <= 0:
             raise PolicyError("retention_s must be positive, or None")
         if self.key_field is not None and not all(self.key_field.split(".")):
             raise PolicyError(f"{self.key_field!r} is not the name of a field")
-        if self.buffer_bytes < 0:
-            raise PolicyError("buffer_bytes must not be negative")
-        if self.batch_concurrency < 1:
-            raise PolicyError("batch_concurrency must be at least 1")
-        if self.max_running is not None and self.max_running < 1:
-            raise PolicyError("max_running must be at least 1, or None")
-        if self.max_unheard is not None and self.max_unheard < 0:
-            raise PolicyError("max_unheard must not be negative")
-        if self.max_waiting is not None and (self.max_running is None or self.max_waiting < 0):
-            raise PolicyError("max_waiting goes with max_running, and must not be negative")
+        if self.max_waiting is not None and self.max_running is None:
+            raise PolicyError("max_waiting goes with max_running")
 
     @property
     def most_waiting(self) -> int:

@@ -92,7 +92,7 @@ def test_room_is_bounded() -> None:
     collect(table, 1)
     assert record(table, 4, 4, size=50) is ACCEPTED
     assert record(table, 5, 5, size=1) is FULL
-    with pytest.raises(ValueError, match="limits"):
+    with pytest.raises(ValueError, match="slots=0"):
         WitnessLimits(slots=0)
 
 

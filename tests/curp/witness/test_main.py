@@ -206,7 +206,7 @@ def test_it_says_what_is_wrong_and_leaves(
             assert message in capsys.readouterr().err
     journal.close()
     for arguments, message in (
-        (("--slots", "0"), "limits are at least 1"),
+        (("--slots", "0"), "slots=0"),
         (("--tls-key", "x"), "come together"),
         (("--tls-client-authorities", "x"), "needs --tls-certificate"),
     ):
