@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
-from _rifl_ground.exits import ExitCode, unread
+from _rifl_ground.exits import ExitCode, failed, unread
 from _rifl_ground.servers import Durability, Weakness
 from _rifl_ground.texts import printable
 
@@ -192,6 +192,14 @@ def tell(checkup: Checkup, *, as_json: bool) -> ExitCode:
     except BrokenPipeError:
         unread()
     return CODES[worst]
+
+
+def failed_look(program: str, error: Exception, code: ExitCode = ExitCode.UNAVAILABLE) -> ExitCode:
+    """Do what ``failed`` does, for a doctor's ``--json``: standard output has its object, too."""
+    checkup = Checkup("", Exception)
+    checkup.error("command", str(error) or type(error).__name__, "Correct it, then look again.")
+    tell(checkup, as_json=True)
+    return failed(program, error, code)
 
 
 def _lines(finding: Finding) -> str:

@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, urlencode
 
 from _rifl_ground.audit import acting
 from _rifl_ground.exits import CommandRefused, failed, told_exit_codes
+from _rifl_ground.findings import failed_look
 from _rifl_ground.log import log_to_stderr
 from _rifl_ground.options import add_url, find_url
 from _rifl_ground.tls import ServedCertificate
@@ -36,7 +37,7 @@ from curp._security import (
     check_options,
     read_tokens,
 )
-from curp.log._commands import add_log_commands
+from curp.log._commands import add_log_commands, doctor
 from curp.log._creation import create_log
 from curp.log._errors import LogError
 from curp.log._opening import open_engine
@@ -71,13 +72,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(given)
     if hasattr(arguments, "tls_key"):
         check_options(arguments.parser, arguments)
+    fail = failed_look if arguments.run is doctor and arguments.json else failed
     try:
         find_url(arguments)
         code: int = arguments.run(arguments)
     except CommandRefused as error:
-        return failed("curp", error, error.code)
+        return fail("curp", error, error.code)
     except (GroupError, LogError, PolicyError, ImportError, OSError, ValueError, RuntimeError) as e:
-        return failed("curp", e)
+        return fail("curp", e)
     return code
 
 

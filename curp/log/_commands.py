@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 
 from _rifl_ground.audit import acting
 from _rifl_ground.exits import CommandRefused, ExitCode, failed, told_exit_codes
-from _rifl_ground.findings import tell
+from _rifl_ground.findings import failed_look, tell
 from _rifl_ground.options import add_url, find_url
 from curp.log._commits import GroupLog
 from curp.log._copying import copy_log
@@ -98,14 +98,14 @@ def add_log_commands(parser: argparse.ArgumentParser) -> None:
     add_url(check, "url", about="the log's URL")
     check.set_defaults(run=_verify)
 
-    doctor = commands.add_parser(
+    looks = commands.add_parser(
         "doctor",
         help="say what a replica's start would refuse, or is weak; only reads",
         epilog=told_exit_codes("doctor"),
     )
-    add_url(doctor, "url", about="the log's URL")
-    doctor.add_argument("--json", action="store_true", help="print one JSON object")
-    doctor.set_defaults(run=_doctor)
+    add_url(looks, "url", about="the log's URL")
+    looks.add_argument("--json", action="store_true", help="print one JSON object")
+    looks.set_defaults(run=doctor)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -113,13 +113,14 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m curp.log", description=__doc__)
     add_log_commands(parser)
     arguments = parser.parse_args(argv)
+    fail = failed_look if arguments.run is doctor and arguments.json else failed
     try:
         find_url(arguments)
         code: int = arguments.run(arguments)
     except CommandRefused as error:
-        return failed("curp", error, error.code)
+        return fail("curp", error, error.code)
     except LogError as error:
-        return failed("curp", error)
+        return fail("curp", error)
     return code
 
 
@@ -143,7 +144,8 @@ def _verify(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _doctor(arguments: argparse.Namespace) -> int:
+def doctor(arguments: argparse.Namespace) -> int:
+    """Look at a group's log before a replica starts over it."""
     try:
         found = examine(arguments.url)
     except InvalidRequest as error:

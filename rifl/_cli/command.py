@@ -10,7 +10,7 @@ from pathlib import Path
 
 from _rifl_ground.audit import acting
 from _rifl_ground.exits import CommandRefused, ExitCode, failed, told_exit_codes, unread
-from _rifl_ground.findings import tell
+from _rifl_ground.findings import failed_look, tell
 from _rifl_ground.options import add_url, find_url
 from _rifl_ground.version import PrintVersion
 from rifl._cli.export import export
@@ -53,6 +53,7 @@ _NAMESPACE = re.compile(r"-\d+(/|$)")
 def main(argv: list[str] | None = None) -> int:
     """Run one command; returns its exit code. Errors are one line on standard error."""
     arguments = _arguments(argv)
+    fail = failed_look if arguments.run is _doctor and arguments.json else failed
     try:
         find_url(arguments)
         if arguments.run is serve_leases:
@@ -64,19 +65,19 @@ def main(argv: list[str] | None = None) -> int:
             sys.stdout.flush()
         return ExitCode.DONE
     except CommandRefused as error:
-        return failed("rifl", error, error.code)
+        return fail("rifl", error, error.code)
     except MissingExtra as error:
-        return failed("rifl", error, ExitCode.MISSING_EXTRA)
+        return fail("rifl", error, ExitCode.MISSING_EXTRA)
     except UnsupportedStore as error:
-        return failed("rifl", error, ExitCode.USAGE)
+        return fail("rifl", error, ExitCode.USAGE)
     except StoreLocked as error:
-        return failed("rifl", error, ExitCode.OWNED)
+        return fail("rifl", error, ExitCode.OWNED)
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
         return unread()
     except (StoreError, RiflError, OSError) as error:
-        return failed("rifl", error)
+        return fail("rifl", error)
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from _rifl_ground.exits import CommandRefused, ExitCode, failed, unread
+from _rifl_ground.findings import failed_look
 from _rifl_ground.options import find_url
 from sharedlog._cli import operating
 from sharedlog._cli.arguments import parsed
@@ -52,6 +53,7 @@ _CODES: tuple[tuple[tuple[type[LogError], ...], ExitCode], ...] = (
 def main(argv: list[str] | None = None) -> int:
     """Run one command; returns its exit code. Errors are one line on standard error."""
     arguments = parsed(argv)
+    fail = failed_look if arguments.run is operating.doctor and arguments.json else failed
     try:
         with _terminable():
             find_url(arguments)
@@ -64,7 +66,7 @@ def main(argv: list[str] | None = None) -> int:
             sys.stdout.flush()
             return code
     except CommandRefused as error:
-        return failed("sharedlog", error, error.code)
+        return fail("sharedlog", error, error.code)
     except _Terminated:
         return ExitCode.TERMINATED
     except KeyboardInterrupt:
@@ -75,9 +77,9 @@ def main(argv: list[str] | None = None) -> int:
         if isinstance(error, CorruptLog) and arguments.run is operating.verify and arguments.json:
             return operating.unverified(error, arguments)
         if isinstance(error, ImportError):
-            return failed("sharedlog", error, ExitCode.MISSING_EXTRA)
+            return fail("sharedlog", error, ExitCode.MISSING_EXTRA)
         codes = (code for kinds, code in _CODES if isinstance(error, kinds))
-        return failed("sharedlog", error, next(codes, ExitCode.UNAVAILABLE))
+        return fail("sharedlog", error, next(codes, ExitCode.UNAVAILABLE))
 
 
 def _opened(arguments: argparse.Namespace) -> Log:

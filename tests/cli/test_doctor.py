@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 import signal
@@ -30,6 +31,7 @@ from _rifl_ground.servers import InvalidAddress
 from _rifl_ground.sqlite import doctor as ground
 from _rifl_ground.sqlite.long_wal import LONG_WAL_BYTES
 from _rifl_ground.system import MAC
+from curp._cli.command import main as group_main
 from lease_server import open_authority
 from rifl._cli.command import main
 from rifl._stores import StoreLost, open_store
@@ -113,6 +115,24 @@ def test_a_url_that_names_nothing_to_look_at_is_one_sentence(
     assert command(["doctor", url]) == ExitCode.USAGE
     told = capsys.readouterr()
     assert (told.out, told.err.count("\n")) == ("", 1)
+
+
+@pytest.mark.parametrize("command", [("rifl",), ("sharedlog",), ("curp", "log")])
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [(["nonsense"], ExitCode.USAGE), (["-", "--store-file", "/no/file"], ExitCode.UNAVAILABLE)],
+)
+def test_for_programs_an_error_is_an_object_too(
+    command: tuple[str, ...], given: list[str], code: ExitCode, capsys: Any
+) -> None:
+    """With --json a program reads one object, also if there was no look."""
+    run = {"rifl": main, "sharedlog": log_main, "curp": group_main}[command[0]]
+    assert run([*command[1:], "doctor", *given, "--json"]) == code
+    told = capsys.readouterr()
+    found = json.loads(told.out)
+    assert (found["worst"], len(found["findings"])) == ("error", 1)
+    # The same line as without it.
+    assert told.err == f"{command[0]}: {found['findings'][0]['found']}\n"
 
 
 def test_what_is_not_there_yet_is_told_and_not_made(folder: Path, capsys: Any) -> None:
