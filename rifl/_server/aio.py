@@ -13,7 +13,7 @@ from rifl._server.aio_batches import batched_behavior
 from rifl._server.call_engine import CallEngine
 from rifl._server.context import CURRENT, AioHandlerContext, Serving, caller_leaves, forget_caller
 from rifl._server.eager_task import start_task
-from rifl._server.handler_results import ends_loop, raised_result, returned
+from rifl._server.handler_results import raised_result, returned
 from rifl._server.reply import SentReply, is_bare
 from rifl._server.rooms import CallPlace, ServerRoom
 from rifl._server.unheard_runs import RunPlace, UnheardRuns
@@ -157,17 +157,16 @@ def running(store: Store, handler: Any) -> Run:
         CURRENT.set(inner)
         try:
             message = request if deserialize is None else deserialize(request)
-        except BaseException as error:
-            if ends_loop(inner, error):
-                raise
-            # Whatever a user's deserializer raises.
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever a user's deserializer raises
             inner.rifl_undone = True
             raised.append(error)
             return raised_result(inner, error, aio=True)
         try:
             response = await behavior(message, inner)
-        except (KeyboardInterrupt, SystemExit):
-            # They end the loop, and are no answer: the next start finds the call as after a crash.
+        except KeyboardInterrupt:
+            # It ends the loop, and is no answer: the next start finds the call as after a crash.
             raise
         except BaseException as error:  # noqa: BLE001 - recorded, and logged
             if not inner.aborted:

@@ -150,8 +150,8 @@ def stream_unary_behavior(
         CURRENT.set(inner)
         try:
             response = await handler.stream_unary(requests, inner)
-        except (KeyboardInterrupt, SystemExit):
-            # They end the loop, and are no answer: the next start finds the call as after a crash.
+        except KeyboardInterrupt:
+            # It ends the loop, and is no answer: the next start finds the call as after a crash.
             raise
         except BaseException as error:  # noqa: BLE001 - recorded, and logged
             if not inner.aborted:
@@ -268,8 +268,8 @@ def unary_stream_behavior(
                     await emit(response)
             else:
                 await produced
-        except (KeyboardInterrupt, SystemExit):
-            # They end the loop, and are no answer: the next start finds the call as after a crash.
+        except KeyboardInterrupt:
+            # It ends the loop, and is no answer: the next start finds the call as after a crash.
             raise
         except BaseException as error:  # noqa: BLE001 - recorded, and logged
             if not inner.aborted:

@@ -277,5 +277,5 @@ def field_key(message: Any, field: str) -> bytes:
 def _read(read: Callable[[bytes], Any], request: bytes) -> Any:
     try:
         return read(request)
-    except Exception:  # noqa: BLE001 - whatever a user's deserializer raises
+    except (Exception, SystemExit):  # noqa: BLE001 - whatever a user's deserializer raises
         raise BadHeader("the request that holds the key cannot be deserialized") from None

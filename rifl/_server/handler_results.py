@@ -38,7 +38,8 @@ def returned(
         elif data is not None:
             data = message_bytes(data)
     except BaseException as error:
-        if ends_loop(context, error):
+        if isinstance(error, KeyboardInterrupt) and isinstance(context, AioHandlerContext):
+            # It ends the loop, and is no answer: the next start finds the call as after a crash.
             raise
         # Whatever a user's serializer raises.
         data, failed = None, error
@@ -94,16 +95,6 @@ def message_bytes(data: Any) -> bytes:
     if not isinstance(data, bytes):
         raise TypeError(f"a message is serialised to bytes, not {type(data).__name__}")
     return data
-
-
-def ends_loop(context: Noted, error: BaseException) -> bool:
-    """Whether what a coroutine's code raised ends its event loop, and so is no answer.
-
-    The next start finds the call as after a crash.
-    """
-    return isinstance(context, AioHandlerContext) and isinstance(
-        error, (KeyboardInterrupt, SystemExit)
-    )
 
 
 def first_metadata(context: Noted) -> Metadata:

@@ -7,6 +7,7 @@ import re
 import threading
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -17,7 +18,9 @@ import rifl
 from tests.grpc_behaviour.sides import DEADLINE_S, SERVICE, Behaviours, Side
 from tests.helpers.pages import page
 from tests.helpers.ports import free_port
+from tests.helpers.processes import started
 from tests.helpers.waiting import deadlines
+from tests.server.exiting_server import SERVICE as EXITS
 
 UNARY, COLLECT, COUNT = (f"/{SERVICE}/{name}" for name in ("Unary", "Collect", "Count"))
 DOC = page("grpc-differences.md")
@@ -179,6 +182,22 @@ def test_initial_metadata_leaves_with_the_first_message(side: Side) -> None:
         behaviours.gate.set()
         assert dict(call.initial_metadata())["early"] == "1"
         assert list(call) == [b"0"]
+
+
+def test_sys_exit_in_a_coroutine_handler_fails_its_call(side: Side, tmp_path: Path) -> None:
+    """It ends the event loop of a bare server, as each client could then have it do (§4)."""
+    name = "rifl" if side.ours else "grpc"
+    with (
+        started("tests.server.exiting_server", name, "plain", log=tmp_path / "log") as process,
+        side.connect(process.line()) as channel,
+    ):
+        stub = channel.unary_unary(f"/{EXITS}/Unary")
+        error = failing(lambda: stub(b"exit", timeout=DEADLINE_S))
+        if side.ours:
+            assert error.code() is CODE.UNKNOWN
+            assert stub(b"count", timeout=DEADLINE_S) == b"1"
+        else:
+            assert process.wait() == 3
 
 
 def test_unsendable_metadata_is_refused_in_the_handler(side: Side) -> None:
