@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -20,8 +21,9 @@ from tests.helpers.raw import RawClient
 from tests.helpers.servers import KINDS, generic, serve
 
 if TYPE_CHECKING:
-    from tests.client.conftest import Connect
+    from tests.client.conftest import Caller, Connect
 
+TELL = "/test.Service/Tell"
 _RETRY = RetryPolicy(initial_backoff_s=0.01, max_backoff_s=0.02, max_attempts=3)
 
 
@@ -173,3 +175,55 @@ def test_metadata_that_is_passed_on_names_no_call_of_the_channel(connect: Connec
             )
             told.raise_for_status()
     assert effects == [b"x", b"y"] * 3
+
+
+def test_nor_does_metadata_that_is_passed_on_of_a_response_stream(connect: Connect) -> None:
+    """The same where a handler's caller, the handler's own call, or both are streams (§3, §4)."""
+    came: list[Any] = []
+    effects: list[bytes] = []
+
+    def front(request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        came.append([(key, value) for key, value in context.invocation_metadata()])
+        yield from (b"0", b"1")
+
+    def back(request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        effects.append(request)
+        yield from (b"0", b"1", b"2")
+
+    def echo(request: bytes, context: grpc.ServicerContext) -> bytes:
+        effects.append(request)
+        return request
+
+    def told(caller: Caller, metadata: Any) -> list[bytes]:
+        call = caller.do(
+            lambda: caller.channel.unary_stream(TELL)(b"x", timeout=30, metadata=metadata)
+        )
+
+        async def all_of() -> list[bytes]:
+            return [each async for each in call]
+
+        return list(call) if caller.kind == "sync" else caller.on_loop(all_of())
+
+    with (
+        rifl.Deduplicator("memory:", methods={TELL: "plain"}) as ours,
+        serve("sync", [_streaming(front)], dedup=ours) as fronted,
+    ):
+        assert told(connect(fronted.address), None) == [b"0", b"1"]
+    [metadata] = came
+    assert HEADER_KEY in dict(metadata)
+    with (
+        rifl.Deduplicator("memory:", methods={TELL: "plain", ECHO: "plain"}) as theirs,
+        serve("sync", [_streaming(back, echo)], dedup=theirs) as served,
+    ):
+        caller = connect(served.address)
+        for _ in range(2):
+            assert told(caller, metadata) == [b"0", b"1", b"2"]
+            assert caller.call(b"y", timeout=30, metadata=metadata) == b"y"
+    assert effects == [b"x", b"y"] * 2
+
+
+def _streaming(tell: Any, echo: Any = None) -> Any:
+    methods = {"Tell": grpc.unary_stream_rpc_method_handler(tell)}
+    if echo is not None:
+        methods["Echo"] = grpc.unary_unary_rpc_method_handler(echo)
+    return grpc.method_handlers_generic_handler("test.Service", methods)
