@@ -9,6 +9,7 @@ from typing import Any
 
 import pyspark
 import pytest
+from pyspark.sql.datasource import DataSourceRegistration
 
 import rifl.spark
 import sharedlog.spark
@@ -65,6 +66,41 @@ def test_each_session_can_have_the_formats(spark: Any) -> None:
     for made in (threading.Thread, pyspark.InheritableThread):
         assert _in_thread(made, first) == ""
         assert _in_thread(made, inactive) == ""
+
+
+@pytest.mark.parametrize("done", range(3))
+def test_an_interrupted_registration_is_made_again(
+    spark: Any, monkeypatch: pytest.MonkeyPatch, done: int
+) -> None:
+    """After none, one or both of its formats; the thread's active session is as before (§8)."""
+    sessions = spark._jvm.org.apache.spark.sql.classic.SparkSession
+    session, register = spark.newSession(), DataSourceRegistration.register
+    made: list[Any] = []
+
+    def interrupted(self: Any, format_: Any) -> None:
+        if len(made) == done:
+            raise KeyboardInterrupt
+        register(self, format_)
+        made.append(format_)
+        if len(made) == done == 2:
+            raise KeyboardInterrupt
+
+    def active() -> Any:
+        found = sessions.getActiveSession()
+        return found.get() if found.isDefined() else None
+
+    spark.createDataFrame([(1,)], "one int")
+    with monkeypatch.context() as patched:
+        patched.setattr(DataSourceRegistration, "register", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            rifl.spark.register(session)
+    assert len(made) == done
+    assert active().equals(spark._jsparkSession)
+    rifl.spark.register(session)
+    assert active().equals(spark._jsparkSession)
+    known = session._jsparkSession.sessionState().dataSourceManager()
+    assert known.dataSourceExists("rifl")
+    assert known.dataSourceExists("rifl-records")
 
 
 def test_a_thread_finds_the_formats_of_its_active_session(
