@@ -200,7 +200,7 @@ class Services:
         context = HandlerContext(_NoCaller(), attempt, Serving(None, None))  # type: ignore[arg-type]
         try:
             message = _message(handler, request)
-        except Exception as error:  # noqa: BLE001 - as the leader's server answers it
+        except BaseException as error:  # noqa: BLE001 - as the leader's server answers it
             if self.loop is None:
                 context.set_code(grpc.StatusCode.INTERNAL)
                 context.set_details("Exception deserializing request!")
@@ -260,7 +260,7 @@ class Services:
             def of_message(request: bytes, read: Callable[[bytes], Any] | None) -> _Keys:
                 try:
                     return keys_of_values(ask(request if read is None else read(request)))
-                except Exception:  # noqa: BLE001 - it conflicts with everything, which is safe
+                except (Exception, SystemExit):  # noqa: BLE001 - it conflicts with all: safe
                     return frozenset()
 
             return of_message
