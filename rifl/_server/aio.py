@@ -12,7 +12,7 @@ from rifl._grpc.codes import STATUS_CODES
 from rifl._server.aio_batches import batched_behavior
 from rifl._server.call_engine import CallEngine
 from rifl._server.context import CURRENT, AioHandlerContext, Serving, caller_leaves, forget_caller
-from rifl._server.eager_task import start_task
+from rifl._server.eager_task import start_task, take_cancellation
 from rifl._server.handler_results import raised_result, returned
 from rifl._server.reply import SentReply, is_bare
 from rifl._server.rooms import CallPlace, ServerRoom
@@ -172,6 +172,9 @@ def running(store: Store, handler: Any) -> Run:
             if not inner.aborted:
                 raised.append(error)
             return raised_result(inner, error, aio=True)
+        finally:
+            if asyncio.current_task().cancelling():  # type: ignore[union-attr]  # it is one's
+                await take_cancellation()
         return returned(inner, response, serialize, aio=True)
 
     return run

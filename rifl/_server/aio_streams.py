@@ -12,6 +12,7 @@ import grpc.aio
 
 from rifl._server.aio import AioShell, send
 from rifl._server.context import CURRENT, AioHandlerContext, Serving, caller_leaves
+from rifl._server.eager_task import take_cancellation
 from rifl._server.handler_results import (
     first_metadata,
     message_bytes,
@@ -157,6 +158,9 @@ def stream_unary_behavior(
             if not inner.aborted:
                 raised.append(error)
             return stream.result(raised_result(inner, error, aio=True))
+        finally:
+            if asyncio.current_task().cancelling():  # type: ignore[union-attr]  # it is one's
+                await take_cancellation()
         return returned_result(inner, response, serialize, aio=True)
 
     async def carry_out(
@@ -275,6 +279,9 @@ def unary_stream_behavior(
             if not inner.aborted:
                 raised.append(error)
             return raised_result(inner, error, aio=True)
+        finally:
+            if asyncio.current_task().cancelling():  # type: ignore[union-attr]  # it is one's
+                await take_cancellation()
         return returned_result(inner, b"", None, aio=True)
 
     async def carry_out(

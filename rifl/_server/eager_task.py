@@ -9,9 +9,21 @@ groups inside the coroutine cancel it, and a cancellation of the caller does not
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import Coroutine
 from typing import Any
+
+
+async def take_cancellation() -> None:
+    """Take a cancellation of the current task that its handler has not awaited, if there is one.
+
+    The rest of the call is none of the handler's, and goes on. That the task was cancelled stays
+    to be seen: a loop that ends is known by it.
+    """
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.sleep(0)
+
 
 if sys.version_info >= (3, 12):
 

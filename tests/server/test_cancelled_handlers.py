@@ -119,3 +119,65 @@ def test_ctrl_c_answers_no_call(tmp_path: Path, declared: str, mode: str) -> Non
             assert reply.refusal == ("ABORTED", "OUTCOME_UNKNOWN", "unknown")
         else:
             assert reply.response == b"done"
+
+
+async def leave_cancelled(request: bytes, context: Any) -> bytes:
+    """Cancel the own task, await nothing more, and answer or raise."""
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    if request == b"raises":
+        raise LookupError
+    return b"done"
+
+
+@pytest.mark.parametrize("store", ["memory:", "sqlite:///{}/s.db"])
+@pytest.mark.parametrize("declared", ["plain", "idempotent"])
+def test_a_cancellation_that_a_handler_never_awaited_is_not_the_call_s(
+    tmp_path: Path, store: str, declared: str
+) -> None:
+    """It has swallowed it: its answer is recorded and sent, and no call is left running (§4)."""
+    with (
+        rifl.Deduplicator(store.format(tmp_path), default=declared) as dedup,
+        serve("aio", [generic("test.Cut", {"Leave": leave_cancelled})], dedup=dedup) as served,
+        RawClient(served.address) as client,
+    ):
+        assert client.call("/test.Cut/Leave", b"a", 1).response == b"done"
+        assert client.call("/test.Cut/Leave", b"a", 1, attempt=2).outcome == "replayed"
+        raised = client.call("/test.Cut/Leave", b"raises", 2)
+        assert (raised.code, raised.outcome) == (grpc.StatusCode.UNKNOWN, "executed")
+        metadata = (("rifl-bin", client.header(None)), ("rifl-batch", "1"))
+        body = encode_batch([b"b", b"raises", b"c"], [], [7, 8, 9])
+        batch: Any = client.channel.unary_unary("/test.Cut/Leave")
+        reply = batch(body, DEADLINE_S, metadata)
+        records = [item.record for item in parse_reply(reply, 3).items()]
+        assert [record.response for record in records] == [b"done", None, b"done"]
+        assert not {record.reason for record in records} - {""}
+
+
+def test_nor_is_one_of_a_stream_s_handler(tmp_path: Path) -> None:
+    """Streams of either side end likewise (§4)."""
+
+    async def collect(requests: Any, context: Any) -> bytes:
+        return await leave_cancelled(b"".join([part async for part in requests]), context)
+
+    async def count(request: bytes, context: Any) -> Any:
+        yield b"one"
+        yield b"two"
+        await leave_cancelled(request, context)
+
+    rpcs: dict[str, Any] = {
+        "Collect": grpc.stream_unary_rpc_method_handler(collect),
+        "Count": grpc.unary_stream_rpc_method_handler(count),
+    }
+    methods = {f"/test.Cut/{name}": "plain" for name in rpcs}
+    handlers = [grpc.method_handlers_generic_handler("test.Cut", rpcs)]
+    with (
+        rifl.Deduplicator(f"sqlite:///{tmp_path}/s.db", methods=methods) as dedup,
+        serve("aio", handlers, dedup=dedup) as served,
+        rifl.connect(served.address) as channel,
+    ):
+        collected = channel.stream_unary("/test.Cut/Collect")
+        assert collected(iter([b"a"]), timeout=DEADLINE_S) == b"done"
+        counted = channel.unary_stream("/test.Cut/Count")(b"a", timeout=DEADLINE_S)
+        assert list(counted) == [b"one", b"two"]
