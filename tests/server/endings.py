@@ -525,6 +525,7 @@ MARIADB: dict[str, Way] = {
     "a procedure that commits": by_sql("CALL commits()"),
     "a procedure that rolls back, writes and commits": by_sql("CALL begins_anew()"),
     "a deadlock": deadlock,
+    "`USE`": by_sql("USE information_schema"),
     "a failing statement": _caught("SELECT nothing FROM effects"),
     "a savepoint, released": by_sql("SAVEPOINT mine", "RELEASE SAVEPOINT mine"),
     "a savepoint, rolled back": by_sql("SAVEPOINT mine", "ROLLBACK TO SAVEPOINT mine"),

@@ -170,8 +170,8 @@ class OpenedBlock:
             if number_of(error) == NO_SAVEPOINT:
                 raise TransactionEnded("the transaction was ended before its block") from error
             raise
-        self.sql.run("DELETE FROM @.marks WHERE mark = %s", self._mark)
         self._checked = True
+        self.sql.run("DELETE FROM @.marks WHERE mark = %s", self._mark)
 
     def rollback(self, transaction: Any) -> bool:
         """Roll back what is open; whether it is known to have been the one that was begun."""
