@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,6 +42,17 @@ def _input(directory: Path, files: int = 2) -> list[str]:
         ]
         (directory / f"{file}.json").write_text("\n".join(rows))
     return [f"f{file}-{row}" for file in range(files) for row in range(_ROWS)]
+
+
+@contextlib.contextmanager
+def _books(
+    bank: Any, directory: Path, files: int = 2
+) -> Iterator[tuple[sharedlog.Log, dict[str, Any], list[str]]]:
+    """Make a log and a query's input; with what a driver is told of them, and its references."""
+    references = _input(directory / "input", files)
+    url = f"sqlite:///{directory / 'log.db'}"
+    with _log_of(directory) as log:
+        yield log, {"target": bank.target, "log": url, "directory": str(directory)}, references
 
 
 def _texts(log: sharedlog.Log, stream: str) -> collections.Counter[str]:
@@ -97,10 +109,8 @@ def test_each_way_within_foreach_batch_counts_once_over_connect(
     connected: Connected, tmp_path: Path
 ) -> None:
     """By names and ``batchId``, in both sinks, ``write`` and ``call`` (DESIGN §8)."""
-    references = _input(tmp_path / "input", 1)
-    with _log_of(tmp_path) as log:
-        given = {"target": connected.bank.target, "log": f"sqlite:///{tmp_path / 'log.db'}"}
-        assert connected.run("books", **given, directory=str(tmp_path), name="within") is None
+    with _books(connected.bank, tmp_path, 1) as (log, given, references):
+        assert connected.run("books", **given, name="within") is None
         _booked(connected.bank, log, references, "within")
 
 
@@ -110,10 +120,8 @@ def test_a_micro_batch_whose_function_was_killed_repeats_nothing_over_connect(
 ) -> None:
     """By names and ``batchId``: as many rows in each micro-batch are lost and doubled by none of
     the sinks, raw and Arrow, ``write`` and ``call`` (DESIGN §8, DESIGN-LOG §16)."""
-    references = _input(tmp_path / "input")
-    with _log_of(tmp_path) as log:
-        given = {"target": connected.bank.target, "log": f"sqlite:///{tmp_path / 'log.db'}"}
-        given |= {"directory": str(tmp_path), "name": "killed"}
+    with _books(connected.bank, tmp_path) as (log, given, references):
+        given["name"] = "killed"
         (tmp_path / "1").touch()
         told = connected.run("books", **given)
         assert "error" in told
@@ -129,11 +137,10 @@ def test_a_connect_server_that_is_killed_midway_repeats_nothing(
 ) -> None:
     """SIGKILL of driver and client with rows in flight, and when all is written, before Spark notes
     it, in one process and in a cluster (DESIGN §8)."""
-    references, killed = _input(tmp_path / "input"), Connected(tmp_path, master, pause="0.05")
+    killed = Connected(tmp_path, master, pause="0.05")
     try:
-        with _log_of(tmp_path) as log:
-            given = {"target": killed.bank.target, "log": f"sqlite:///{tmp_path / 'log.db'}"}
-            given |= {"directory": str(tmp_path), "name": "book"}
+        with _books(killed.bank, tmp_path) as (log, given, references):
+            given["name"] = "book"
             for point in ("midway", "at the end", "never"):
                 killed.start()
                 if point == "never":
@@ -157,10 +164,8 @@ def test_a_write_that_may_be_one_of_foreach_batch_is_refused_without_name_and_nu
     connected: Connected, tmp_path: Path
 ) -> None:
     """Where Spark shows it, and where it does not; nothing is written (DESIGN §8)."""
-    references = _input(tmp_path / "input", 1)
-    with _log_of(tmp_path) as log:
-        given = {"target": connected.bank.target, "log": f"sqlite:///{tmp_path / 'log.db'}"}
-        told = connected.run("unnamed", **given, directory=str(tmp_path))
+    with _books(connected.bank, tmp_path, 1) as (log, given, references):
+        told = connected.run("unnamed", **given)
         refused = {where for where, text in told.items() if "batchId" in text}
         wanted = {f"each {way}" for way in ("sink", "write", "call", "log", "no number")}
         wanted |= {"each log by name"} if _SHOWN else {"batch sink", "batch log"}
