@@ -197,7 +197,7 @@ def test_what_is_recorded_is_not_in_memory(keys: Keys) -> None:
     for _ in range(2):
         entries = keys.store._table.entries()
         assert [len(entry.keyed or ()) for entry in entries] == [0] * len(entries)
-        assert not keys.store._table._retention._until
+        assert len(keys.store._table._retention) == 0
         assert keys.claim(b"7").record == FIRST
         assert keys.store.statistics()[1] in (0, 60), "as the last sweep counted"
         keys.store.close()

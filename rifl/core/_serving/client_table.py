@@ -122,6 +122,10 @@ class Retention:
                 taken.append((client_id, key))
         return taken
 
+    def __len__(self) -> int:
+        """How many keys are kept for a time."""
+        return len(self._until)
+
 
 _STALE = Decision(Verdict.STALE)
 _NEW = Verdict.NEW
