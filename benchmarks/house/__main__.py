@@ -9,7 +9,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks.house.figures import figures, same_names, small
+from benchmarks.house.figures import figures
 from benchmarks.house.picture import picture
 
 __all__ = ["main"]
@@ -21,9 +21,6 @@ def main() -> None:
     parser.add_argument("--picture", type=Path, help="write the picture there instead")
     parser.add_argument("--reference", type=Path, help="write the reference pages there instead")
     parser.add_argument("--way", action="store_true", help="files of one call, of one message")
-    parser.add_argument(
-        "--names", action="store_true", help="small modules, and shared class names"
-    )
     arguments = parser.parse_args()
     if arguments.picture is not None:
         arguments.picture.write_text(picture())
@@ -38,11 +35,6 @@ def main() -> None:
         from benchmarks.house.way import way, way_of_a_message
 
         sys.stdout.writelines(f"{line}\n" for each in (way, way_of_a_message) for line in each())
-        return
-    if arguments.names:
-        sys.stdout.writelines(f"{name} ({lines}): {by}\n" for name, lines, by in small())
-        for name, where in same_names().items():
-            sys.stdout.write(f"{name}: {', '.join(where)}\n")
         return
     for name, value in figures():
         sys.stdout.write(f"{name:38} {value}\n")

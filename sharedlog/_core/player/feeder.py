@@ -524,13 +524,6 @@ class Feeder:
             self._alone = None
         return True
 
-    def troubled(self, term: int, trouble: Trouble) -> bool:
-        """It answered that something is wrong; False: that was of an older connection."""
-        if term != self.term or self.state is FeederState.S:
-            return False
-        self.cut(trouble)
-        return True
-
     def found(self, tag: str, place: Position | None) -> None:
         """It says where it is: before what it had acknowledged, where its store was put back."""
         self.acknowledged.pop(tag, None)
