@@ -66,7 +66,7 @@ def seq_redrawn() -> AbstractContextManager[Any]:
         call.attempt += 1
         if call.key is None:
             self.complete(call)
-            call.seq = call.lease.tracker.next()
+            call.seq = call.lease.tracker.begin()[0]
             call.first_incomplete = call.lease.tracker.first_incomplete
             call.completed = ()
 

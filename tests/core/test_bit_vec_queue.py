@@ -18,25 +18,10 @@ class QueueAgainstList(RuleBasedStateMachine):
         self.queue = BitVecQueue()
         self.model: list[bool] = []
 
-    @rule(bit=st.booleans())
-    def append(self, bit: bool) -> None:
-        self.queue.append(bit)
-        self.model.append(bit)
-
     @rule(count=st.integers(0, 9000), bit=st.booleans())
     def extend(self, count: int, bit: bool) -> None:
         self.queue.extend(count, bit)
         self.model.extend([bit] * count)
-
-    @rule(data=st.data(), bit=st.booleans())
-    def set_bit(self, data: st.DataObject, bit: bool) -> None:
-        offset = data.draw(st.integers(-3, len(self.model) + 3))
-        if 0 <= offset < len(self.model):
-            self.queue.set(offset, bit)
-            self.model[offset] = bit
-        else:
-            with pytest.raises(IndexError):
-                self.queue.set(offset, bit)
 
     @rule(data=st.data(), bit=st.booleans())
     def set_range(self, data: st.DataObject, bit: bool) -> None:
@@ -117,7 +102,7 @@ def test_a_queue_that_stays_short_keeps_no_memory_of_what_went_through() -> None
     queue = BitVecQueue("1" * 100)
     longest = 0
     for _ in range(100_000):
-        queue.append(True)
+        queue.extend(1, True)
         queue.drop(1)
         longest = max(longest, len(queue._bits))
     assert longest <= 2 * 4096 + 200

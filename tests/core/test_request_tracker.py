@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rifl.core import RequestTracker, WindowExceeded
+from rifl.core import RequestTracker
+
+
+def seq_of(tracker: RequestTracker) -> int:
+    begun = tracker.begin()
+    assert begun is not None
+    return begun[0]
 
 
 class Naive:
@@ -20,7 +26,7 @@ class Naive:
         self.issued = 0
         self.complete: set[int] = set()
 
-    def next(self) -> int | None:
+    def begin(self) -> int | None:
         if self.issued - len(self.complete) >= self.window:
             return None
         self.issued += 1
@@ -46,16 +52,15 @@ class Naive:
     steps=st.lists(st.one_of(st.none(), st.none(), st.integers(-4, 45)), max_size=120),
 )
 def test_it_keeps_the_contract(window: int, steps: list[int | None]) -> None:
-    """next, complete, first_incomplete and completed_ranges are the contract's (RIFL §3.2)."""
+    """begin, complete, first_incomplete and completed_ranges are the contract's (RIFL §3.2)."""
     tracker, naive = RequestTracker(window), Naive(window)
     for seq in steps:
         if seq is None:
-            expected = naive.next()
+            expected = naive.begin()
             if expected is None:
-                with pytest.raises(WindowExceeded):
-                    tracker.next()
+                assert tracker.begin() is None
             else:
-                assert tracker.next() == expected
+                assert seq_of(tracker) == expected
         else:
             tracker.complete(seq)
             if 1 <= seq <= naive.issued:
@@ -68,14 +73,13 @@ def test_it_keeps_the_contract(window: int, steps: list[int | None]) -> None:
 def test_the_window_counts_calls_and_not_distance() -> None:
     """With one call stuck, any number of others go through the window (DESIGN §4)."""
     tracker = RequestTracker(window=2)
-    stuck = tracker.next()
+    stuck = seq_of(tracker)
     for _ in range(20_000):
-        tracker.complete(tracker.next())
+        tracker.complete(seq_of(tracker))
     assert tracker.first_incomplete == stuck
     assert tracker.completed_ranges() == [(2, 20_001)]
-    tracker.next()
-    with pytest.raises(WindowExceeded):
-        tracker.next()
+    seq_of(tracker)
+    assert tracker.begin() is None
 
 
 def test_a_full_window_of_scattered_calls_loses_no_completion() -> None:
@@ -83,9 +87,9 @@ def test_a_full_window_of_scattered_calls_loses_no_completion() -> None:
     window, apart = 512, 100
     tracker = RequestTracker(window)
     for _ in range(window - 1):
-        tracker.next()
+        seq_of(tracker)
         for _ in range(apart - 1):
-            tracker.complete(tracker.next())
+            tracker.complete(seq_of(tracker))
     ranges = tracker.completed_ranges()
     assert ranges == [(k * apart + 2, (k + 1) * apart) for k in range(window - 1)]
     for stuck in range(1, (window - 1) * apart, apart):
@@ -97,33 +101,31 @@ def test_a_full_window_of_scattered_calls_loses_no_completion() -> None:
 def test_completing_twice_frees_one_place() -> None:
     """A call completed again does not count again, below or above the oldest."""
     tracker = RequestTracker(window=3)
-    first, second, _ = tracker.next(), tracker.next(), tracker.next()
+    first, second, _ = seq_of(tracker), seq_of(tracker), seq_of(tracker)
     for _ in range(3):
         tracker.complete(second)
         tracker.complete(first)
     assert tracker.incomplete == 1
-    assert (tracker.next(), tracker.next()) == (4, 5)
-    with pytest.raises(WindowExceeded):
-        tracker.next()
+    assert (seq_of(tracker), seq_of(tracker)) == (4, 5)
+    assert tracker.begin() is None
 
 
 def test_a_refused_call_takes_no_seq() -> None:
-    """WindowExceeded leaves nothing begun: the next seq has no hole before it."""
+    """A full window leaves nothing begun: the next seq has no hole before it."""
     tracker = RequestTracker(window=1)
-    tracker.next()
+    seq_of(tracker)
     for _ in range(5):
-        with pytest.raises(WindowExceeded):
-            tracker.next()
+        assert tracker.begin() is None
     tracker.complete(1)
-    assert (tracker.next(), tracker.first_incomplete) == (2, 2)
+    assert (seq_of(tracker), tracker.first_incomplete) == (2, 2)
 
 
 def test_a_million_calls_behind_a_stuck_one_cost_no_memory() -> None:
     """Memory is that of the incomplete calls, not of the distance."""
     tracker = RequestTracker()
-    tracker.next()
+    seq_of(tracker)
     for _ in range(1_000_000):
-        tracker.complete(tracker.next())
+        tracker.complete(seq_of(tracker))
     tracemalloc.start()
     try:
         copied = copy.deepcopy(tracker)

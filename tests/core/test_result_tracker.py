@@ -397,7 +397,9 @@ class Honest:
         action = self.random.random()
         if action < 0.25:
             if self.client.incomplete < self.client.window:
-                seq = self.client.next()
+                begun = self.client.begin()
+                assert begun is not None
+                seq = begun[0]
                 self.unanswered.add(seq)
                 self.send(seq)
         elif action < 0.35 and self.unanswered:

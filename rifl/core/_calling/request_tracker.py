@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rifl.core._shared.errors import WindowExceeded
 from rifl.core._shared.identity import DEFAULT_WINDOW
 
 
@@ -31,19 +30,8 @@ class RequestTracker:
         # A dictionary keeps the order in which they were added, which is theirs.
         self._incomplete: dict[int, None] = {}
 
-    def next(self) -> int:
-        """Begin a call and return its seq.
-
-        Raises ``WindowExceeded``, with nothing begun, when ``window`` calls are
-        incomplete.
-        """
-        begun = self.begin()
-        if begun is None:
-            raise WindowExceeded(f"{self._window} calls are incomplete")
-        return begun[0]
-
     def begin(self) -> tuple[int, int] | None:
-        """Begin a call; return its seq and ``first_incomplete``, None if ``next`` raises."""
+        """Begin a call; return its seq and ``first_incomplete``, None where the window is full."""
         incomplete = self._incomplete
         if len(incomplete) >= self._window:
             return None

@@ -10,7 +10,7 @@ _COMPACT_FROM_BITS = 4096
 class BitVecQueue:
     """Bits by offset from the front; the front can be dropped.
 
-    Appending, setting and testing take constant time; dropping n bits takes
+    Testing takes constant time; dropping n bits takes
     time proportional to n over any sequence of calls. An offset outside
     ``range(len(queue))`` raises ``IndexError``. Not thread-safe.
     """
@@ -32,10 +32,6 @@ class BitVecQueue:
     def __repr__(self) -> str:
         return f"BitVecQueue('{self._bits[self._head :].to01()}')"
 
-    def append(self, bit: bool) -> None:
-        """Add one bit at the back."""
-        self._bits.append(bit)
-
     def extend(self, count: int, bit: bool = False) -> None:
         """Add ``count`` equal bits at the back."""
         if count < 0:
@@ -43,10 +39,6 @@ class BitVecQueue:
         end = len(self._bits)
         self._bits.extend(bitarray(count))
         self._bits[end:] = bit
-
-    def set(self, offset: int, bit: bool = True) -> None:
-        """Set the bit at ``offset``."""
-        self._bits[self._index(offset)] = bit
 
     def set_range(self, start: int, stop: int, bit: bool = True) -> None:
         """Set the bits from ``start`` up to, not with, ``stop``."""
