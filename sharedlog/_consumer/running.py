@@ -44,7 +44,7 @@ _FULL = 0.25
 # Of a timer's function, which has no message.
 _NOWHERE = Position(0, 0, 0, "", 0)
 # What a handler raises that is not its failure.
-_PASSED = (KeyboardInterrupt, GeneratorExit, Died, BatchEnds)
+_PASSED = (KeyboardInterrupt, Died, BatchEnds)
 
 
 class Runner:

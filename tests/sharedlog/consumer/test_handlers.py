@@ -1,5 +1,6 @@
 """Handlers that end what is not theirs: a process, a connection, a table (DESIGN-LOG §14, T5)."""
 
+import asyncio
 import sqlite3
 import subprocess
 import sys
@@ -60,20 +61,21 @@ def test_a_handler_does_not_write_the_consumers_table(tmp_path, statement):
     assert b"the consumer begins, commits" in dead[0].headers["dead-letter-error"]
 
 
-def test_a_handler_that_ends_the_process_has_used_an_attempt(tmp_path):
+@pytest.mark.parametrize("ends", [SystemExit, GeneratorExit, asyncio.CancelledError, BaseException])
+def test_a_handler_that_ends_the_process_has_used_an_attempt(tmp_path, ends):
     """Noted before it is raised: after so many the message is given up (T5)."""
     world = World(tmp_path, orders=6, attempts=3, dead_letters="dead")
     world.log.stream("dead", substreams=1)
 
     def leave(order, _):
         if order["customer"] == "c1":
-            sys.exit(3)
+            raise ends("3")
 
     world.looks = leave
     world.refused = {"c1"}
     # Two messages, three attempts of each.
     for _ in range(6):
-        with pytest.raises(SystemExit, match="3"):
+        with pytest.raises(ends, match="3"):
             drain(world.consumer())
     drain(world.consumer())
     world.check()
