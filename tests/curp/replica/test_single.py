@@ -45,11 +45,12 @@ def test_a_plain_client_is_served_and_everything_is_in_the_log(url: str) -> None
                     timeout=30,
                 )
             assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
-        assert set(running.bank.paid.values()) == {1}
-        assert running.replica.answered()["fast"] == 0
-        status = running.replica.status()
+            # Before the client's end, which is an entry of its own.
+            status = running.replica.status()
         assert status.unsynced == 0
         assert status.applied == status.tail
+        assert set(running.bank.paid.values()) == {1}
+        assert running.replica.answered()["fast"] == 0
 
 
 def test_a_restart_rebuilds_the_state_and_the_records_from_the_log(url: str) -> None:
