@@ -224,3 +224,17 @@ def test_hundreds_of_calls_whose_time_is_over_before_a_full_window_all_end() -> 
 
     with ProtocolServer(script, window=1) as server:
         asyncio.run(calls(server))
+
+
+@pytest.mark.parametrize("form", [unary, collect, count])
+def test_a_time_limit_on_the_way_is_not_the_calls_deadline(connect: Connect, form: Any) -> None:
+    """A proxy or an interceptor ended an attempt: the call goes on in the time it has (§3)."""
+
+    def script(arrival: Arrival, context: grpc.ServicerContext) -> bytes:
+        if arrival.attempt == 1:
+            context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "a proxy's limit")
+        return labelled(arrival, context)
+
+    with ProtocolServer(script, deduplicated=DECLARED) as server:
+        form(connect(server.target), timeout=60.0)
+        assert [arrival.attempt for arrival in server.arrivals] == [1, 2]

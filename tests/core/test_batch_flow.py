@@ -222,6 +222,17 @@ def test_a_deadline_ends_what_is_left() -> None:
     ]
 
 
+def test_a_time_limit_on_the_way_is_not_the_callers_deadline() -> None:
+    """A proxy, an interceptor or a service config ended it: it is sent again (DESIGN §3)."""
+    batch = flow(session(), [b"a", b"b"], deadline=5.0)
+    sent(batch, 0.0)
+    batch.refused(AttemptAnswer("DEADLINE_EXCEEDED"), "status", 1.0, 0.5)
+    assert sent(batch, 2.0).items == [0, 1]
+    answer(batch, DONE, DONE, now=2.0)
+    assert batch.step(2.0) is BatchAction.DONE
+    assert [ended.outcome for ended in batch.ended] == [Outcome.EXECUTED] * 2
+
+
 def test_what_can_never_be_sent_ends_at_once() -> None:
     """Another method, a seq in a named session, no lease to be had (DESIGN §4, §5)."""
     batch = flow(session(methods="/other/*"), [b"a", None])

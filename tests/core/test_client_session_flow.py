@@ -72,6 +72,16 @@ def test_a_timed_out_attempt_is_not_the_end() -> None:
     assert flow.woken(1.025) is Action.SEND
 
 
+def test_a_time_limit_on_the_way_is_not_the_callers_deadline() -> None:
+    """A proxy, an interceptor or a service config ended it: it is sent again (DESIGN §3)."""
+    flow = CallFlow(session(), Invocation(METHOD, 0.0, deadline=5.0))
+    flow.start(0.0)
+    assert flow.answered(1, AttemptAnswer("DEADLINE_EXCEEDED"), 1.0, 0.5) is Action.WAIT
+    assert flow.wake_at == 1.025
+    assert flow.woken(1.025) is Action.SEND
+    assert flow.answered(2, REPLAYED, 2.0, 0.5) is Action.RETURN
+
+
 def test_the_header_says_for_how_long_a_call_is_tried() -> None:
     """If it is longer than the attempt: the server goes on with it meanwhile."""
     for elapsed_s, deadline, try_ms in (

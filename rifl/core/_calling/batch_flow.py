@@ -306,10 +306,10 @@ class BatchFlow:
     # -- times -------------------------------------------------------------------------
 
     def _over(self, rpc: BatchRpc, now: float) -> bool:
-        # Our clock may be a tick behind gRPC's.
+        # As in ``CallFlow.answered``.
         if self._deadline is None or rpc.timeout_s is None:
             return False
-        return self._session.retry.attempt_timeout_s is None or now >= self._deadline - TICK_S
+        return now >= self._deadline - TICK_S
 
     # -- the budget --------------------------------------------------------------------
 

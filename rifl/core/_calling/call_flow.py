@@ -164,11 +164,15 @@ class CallFlow:
         sent_at, to_deadline = self._under_way.pop(attempt)
         if self.call is None:
             return self._judge_plain(answer, now)
-        if answer.code == "DEADLINE_EXCEEDED" and answer.outcome is None:
-            limit = self._session.retry.attempt_timeout_s
-            # The caller's own deadline; our clock may be a tick behind gRPC's.
-            if to_deadline and (limit is None or now >= self._deadline - TICK_S):  # type: ignore[operator]
-                return self._out_of_time(answer.code, now, own_status=True)
+        # The caller's own deadline; our clock may be a tick behind gRPC's. An earlier one is
+        # another's: a proxy's, an interceptor's, a service config's.
+        if (
+            answer.code == "DEADLINE_EXCEEDED"
+            and answer.outcome is None
+            and to_deadline
+            and now >= self._deadline - TICK_S  # type: ignore[operator]
+        ):
+            return self._out_of_time(answer.code, now, own_status=True)
         judgement = self._session.answered(self.call, answer, sent_at, jitter, attempt)
         if judgement.step is Step.RETURN:
             if self._invocation.hedge_after_s is not None:
