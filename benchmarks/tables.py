@@ -81,9 +81,9 @@ call's deadline. Back: seconds from the trigger's end until nine of ten calls ar
 Doubled: calls with more than one effect. `make bench-overload` measures it.
 
 While tables are locked, or Redis is dead, rifl refuses calls, as the store's heartbeat fails, and
-clients' budgets hold their retries back. Bare gRPC's calls of the last second wait, and are answered
-after it. A stopped Redis is as long silent as rifl waits for a reply (`timeout_s`, 5 s): if the
-heartbeat fails just before it goes on, calls of the last second are refused, too.
+clients' budgets hold their retries back. Bare gRPC's calls of the last second wait, and are
+answered after it. A stopped Redis is as long silent as rifl waits for a reply (`timeout_s`, 5 s):
+if the heartbeat fails just before it goes on, calls of the last second are refused, too.
 
 {_overload(overload)}"""
 
