@@ -61,8 +61,10 @@ class _Fleet:
             for name, stream in _FOLLOWERS.items()
         }
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        # The last publisher begins with the first kill: no run ends without one.
         for name in self._commands:
-            self.start(name)
+            if name != _PUBLISHERS[-1]:
+                self.start(name)
 
     def start(self, name: str) -> None:
         """Start a process, by its name."""
@@ -73,23 +75,23 @@ class _Fleet:
             stderr=self._complaints,
         )
 
-    def kill(self, name: str) -> bool:
-        """Kill a process and start it again; False if it had ended."""
-        process = self._processes[name]
-        if process.poll() is not None:
-            self.look()
-            return False
-        process.kill()
-        process.wait()
+    def kill(self, dice: Random) -> None:
+        """Kill one of the processes that run, and start it again."""
+        running = [name for name, each in self._processes.items() if each.poll() is None]
+        name = dice.choice(running)
+        self._processes[name].kill()
+        self._processes[name].wait()
         self.start(name)
-        return True
+        if _PUBLISHERS[-1] not in self._processes:
+            self.start(_PUBLISHERS[-1])
 
     def look(self) -> bool:
         """Return whether all publishers are done; an error of a process ends the demo."""
         for name, process in self._processes.items():
             if process.poll() not in (None, 0):
                 raise RuntimeError(f"{name} ended with {process.returncode}")
-        return all(self._processes[name].poll() == 0 for name in _PUBLISHERS)
+        ended = [name for name, process in self._processes.items() if process.poll() == 0]
+        return {*_PUBLISHERS} <= {*ended}
 
     def stop(self) -> None:
         """End what runs."""
@@ -177,9 +179,8 @@ def _run(
                     progress.console.print(f"{engine.restart()}", style="dim", highlight=False)
                     kills += 1
                     continue
-                name = dice.choice((*_PUBLISHERS, *_FOLLOWERS))
-                if fleet.kill(name):
-                    kills += 1
+                fleet.kill(dice)
+                kills += 1
     finally:
         fleet.stop()
     views = {fleet.views[name]: stream for name, stream in _FOLLOWERS.items()}
