@@ -61,7 +61,7 @@ def test_a_task_that_calls_a_service_has_no_store() -> None:
     ],
 )
 def test_servers_clients_and_commands_import_no_more_than_they_use(program: str) -> None:
-    """Each process of a service starts with this: no structlog of ours, no release."""
+    """Each process of a service starts with this: structlog comes with the application alone."""
     assert _imported(program) & {"structlog", "rich", "importlib.metadata"} == set()
 
 

@@ -155,6 +155,7 @@ def running(store: Store, handler: Any) -> Run:
         inner = AioHandlerContext(context, attempt, serving)
         # Not reset: every call's task has a context of its own.
         CURRENT.set(inner)
+        task: Any = asyncio.current_task()
         try:
             message = request if deserialize is None else deserialize(request)
         except KeyboardInterrupt:
@@ -173,8 +174,8 @@ def running(store: Store, handler: Any) -> Run:
                 raised.append(error)
             return raised_result(inner, error, aio=True)
         finally:
-            if asyncio.current_task().cancelling():  # type: ignore[union-attr]  # it is one's
-                await take_cancellation()
+            if task.cancelling():
+                await take_cancellation(task)
         return returned(inner, response, serialize, aio=True)
 
     return run

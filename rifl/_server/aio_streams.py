@@ -149,6 +149,7 @@ def stream_unary_behavior(
         inner = _Context(context, attempt, serving)
         inner.requests = requests
         CURRENT.set(inner)
+        task: Any = asyncio.current_task()
         try:
             response = await handler.stream_unary(requests, inner)
         except KeyboardInterrupt:
@@ -159,8 +160,8 @@ def stream_unary_behavior(
                 raised.append(error)
             return stream.result(raised_result(inner, error, aio=True))
         finally:
-            if asyncio.current_task().cancelling():  # type: ignore[union-attr]  # it is one's
-                await take_cancellation()
+            if task.cancelling():
+                await take_cancellation(task)
         return returned_result(inner, response, serialize, aio=True)
 
     async def carry_out(
@@ -257,6 +258,7 @@ def unary_stream_behavior(
         raised: list[BaseException],
     ) -> HandlerResult:
         CURRENT.set(inner)
+        task: Any = asyncio.current_task()
 
         async def emit(response: Any) -> None:
             data = message_bytes(response if serialize is None else serialize(response))
@@ -280,8 +282,8 @@ def unary_stream_behavior(
                 raised.append(error)
             return raised_result(inner, error, aio=True)
         finally:
-            if asyncio.current_task().cancelling():  # type: ignore[union-attr]  # it is one's
-                await take_cancellation()
+            if task.cancelling():
+                await take_cancellation(task)
         return returned_result(inner, b"", None, aio=True)
 
     async def carry_out(

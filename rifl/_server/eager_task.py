@@ -15,14 +15,16 @@ from collections.abc import Coroutine
 from typing import Any
 
 
-async def take_cancellation() -> None:
-    """Take a cancellation of the current task that its handler has not awaited, if there is one.
+async def take_cancellation(task: asyncio.Task[Any]) -> None:
+    """Take a cancellation of ``task``, which runs this, that its handler has not awaited, if any.
 
     The rest of the call is none of the handler's, and goes on. That the task was cancelled stays
     to be seen: a loop that ends is known by it.
     """
-    with contextlib.suppress(asyncio.CancelledError):
-        await asyncio.sleep(0)
+    with contextlib.suppress(asyncio.CancelledError, RuntimeError):
+        # Not so where a collector closes the coroutine, without a loop or within another task.
+        if asyncio.current_task() is task:
+            await asyncio.sleep(0)
 
 
 if sys.version_info >= (3, 12):

@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -181,3 +183,69 @@ def test_nor_is_one_of_a_stream_s_handler(tmp_path: Path) -> None:
         assert collected(iter([b"a"]), timeout=DEADLINE_S) == b"done"
         counted = channel.unary_stream("/test.Cut/Count")(b"a", timeout=DEADLINE_S)
         assert list(counted) == [b"one", b"two"]
+
+
+_COLLECTED = """
+import asyncio, os
+import grpc, grpc.aio
+import rifl, rifl.aio
+
+arrived = 0
+
+async def hang():
+    global arrived
+    arrived += 1
+    await asyncio.Event().wait()
+
+async def unary(request, context):
+    await hang()
+
+async def count(request, context):
+    await hang()
+    yield b""
+
+async def send(call):
+    await call
+
+async def begin():
+    dedup = rifl.Deduplicator("memory:", default="plain", methods={"/test.Cut/Count": "plain"})
+    server = grpc.aio.server(interceptors=[dedup.aio_interceptor()])
+    dedup.add_to_server(server)
+    forms = {
+        "Unary": grpc.unary_unary_rpc_method_handler(unary),
+        "Count": grpc.unary_stream_rpc_method_handler(count),
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Cut", forms),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    channel = rifl.aio.connect(f"127.0.0.1:{port}")
+    calls = [
+        channel.unary_unary("/test.Cut/Unary")(b""),
+        channel.unary_stream("/test.Cut/Count")(b"").read(),
+    ]
+    tasks = [asyncio.create_task(send(call)) for call in calls]
+    while arrived < len(calls):
+        await asyncio.sleep(0.01)
+    return dedup, server, channel, tasks
+
+loop = asyncio.new_event_loop()
+kept = loop.run_until_complete(begin())
+closed = 0
+for task in asyncio.all_tasks(loop):
+    if task.get_coro().__name__ in ("execute", "carry_out"):
+        if CANCELLED:
+            task.cancel()
+        task.get_coro().close()
+        closed += 1
+print(closed, flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_a_handler_that_a_collector_closes_is_closed(cancelled: bool) -> None:
+    """Its loop was stopped and left: there is no current task, and nothing can be awaited."""
+    program = _COLLECTED.replace("CANCELLED", str(cancelled))
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert done.stdout == "2\n", done.stderr
